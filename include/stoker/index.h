@@ -1,0 +1,59 @@
+/* index.h - the facts of the data sets, collected once (docs/index-format.md). */
+#ifndef STOKER_INDEX_H
+#define STOKER_INDEX_H
+
+#include <stdbool.h>
+#include <stoker/options.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where a build stands.  Called from the building thread, at most some times a second; returning false stops the
+ * build (STK_ERR_INTERRUPTED), which goes on from there next time. */
+typedef struct stk_index_progress {
+    bool (*report)(void *context, const char *set, const char *phase, uint64_t done, uint64_t total);
+    void *context;
+} stk_index_progress;
+
+enum { STK_INDEX_HISTOGRAM_BUCKETS = 24, STK_INDEX_REASONS = 64, STK_INDEX_EXAMPLES = 3 };
+
+typedef struct stk_index_example {
+    char file[256];
+    uint64_t line;
+    char message[256];
+} stk_index_example;
+
+/* What an index says of one data set. */
+typedef struct stk_index_summary {
+    char name[64];
+    uint64_t records, usable;
+    uint64_t blank_lines;
+    uint64_t images;
+    uint64_t text_tokens, visual_tokens, supervised_tokens; /* of the usable */
+    uint64_t media_bytes;
+    uint64_t length_histogram[STK_INDEX_HISTOGRAM_BUCKETS]; /* bucket b: lengths of 2^b <= tokens < 2^(b+1) */
+    uint64_t unusable_by_reason[STK_INDEX_REASONS];
+    stk_index_example example[STK_INDEX_REASONS][STK_INDEX_EXAMPLES];
+    uint64_t notes[32];       /* records that carry note bit b (docs/index-format.md) */
+    uint64_t alpha, grey16, animated, turned; /* images */
+    /* What this call did, for tests and for people. */
+    uint64_t records_parsed, media_headers_read, texts_encoded;
+    bool media_part_built, text_part_built;
+} stk_index_summary;
+
+typedef struct stk_index_report stk_index_report;
+
+/* Bring the index of all data sets up to date: builds what is missing, rebuilds what its key no longer fits, resumes
+ * what was interrupted.  verify: decode every medium once.  *out (may be NULL) is the caller's. */
+STK_API STK_MUST_USE stk_status stk_index_build(stk_index_report **out, const stk_options *options,
+                                                const stk_index_progress *progress, stk_error *err);
+
+STK_API size_t stk_index_report_count(const stk_index_report *report);
+STK_API const stk_index_summary *stk_index_report_at(const stk_index_report *report, size_t at);
+STK_API void stk_index_report_destroy(stk_index_report *report);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

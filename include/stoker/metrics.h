@@ -1,0 +1,37 @@
+/* metrics.h - counters of an engine (docs/metrics.md). */
+#ifndef STOKER_METRICS_H
+#define STOKER_METRICS_H
+
+#include <stoker/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct stk_stage_metrics {
+    uint64_t count;  /* pieces of work */
+    stk_ns busy_ns;  /* summed over threads */
+    uint64_t bytes;  /* fetch: read; decode: compressed; transform, place: written; text: rendered */
+} stk_stage_metrics;
+
+typedef struct stk_metrics {
+    stk_stage_metrics fetch, decode, transform, text, place;
+    uint64_t micro_batches, samples, filler, tokens, supervised_tokens, images; /* delivered */
+    stk_ns wait_ns;         /* in next, all readers */
+    stk_ns first_batch_ns;  /* open until the first delivery; 0: none yet */
+    uint64_t budget_bytes, held_bytes, peak_bytes;
+    uint64_t budget_waits;  /* times that work waited for memory */
+    uint64_t arena_bytes;
+    uint64_t ready;         /* micro-batches that are ready now */
+    uint64_t masked;
+    uint64_t masked_by_reason[64]; /* index: the reason's number (stk_reason_name) */
+    uint64_t media_opened;  /* files read for batches */
+} stk_metrics;
+
+/* The words for a reason's number, as the index and the dead-letter file use them; never NULL. */
+STK_API const char *stk_reason_name(unsigned reason);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

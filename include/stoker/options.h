@@ -1,0 +1,133 @@
+/* options.h - the configuration: one table of options, and a plain struct that holds their values.
+ *
+ * The table gives defaults, checks, YAML keys, command-line flags, Python keywords, the options page and what belongs
+ * to the fingerprint. */
+#ifndef STOKER_OPTIONS_H
+#define STOKER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stoker/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct stk_string_list {
+    char **item;
+    size_t count;
+} stk_string_list;
+
+/* A mapping of names, in the order of the configuration (columns, roles). */
+typedef struct stk_string_map {
+    char **key, **value;
+    size_t count;
+} stk_string_map;
+
+/* A turn format (interface.md).  Strings are NULL where not given. */
+typedef struct stk_template_role {
+    char *before, *after;
+    bool train_text, train_after;
+} stk_template_role;
+
+typedef struct stk_template_options {
+    char *name; /* a published name; NULL: a turn format, or nothing given */
+    bool declared;
+    stk_template_role system, user, assistant, tool;
+    char *image, *video, *default_system;
+} stk_template_options;
+
+/* Options that a data set may set for itself (marked * in the table); unset ones are inherited. */
+typedef struct stk_set_options {
+    char *orientation;    /* apply, ignore */
+    char *labels;         /* answers, last, finetune */
+    char *control_tokens; /* plain, sanitize, reference */
+    stk_string_list allow_control_tokens;
+    char *tag_space;      /* keep, strip */
+    char *overlong;       /* drop, error */
+    int64_t min_pixels, max_pixels; /* 0: the checkpoint's */
+    stk_template_options chat_template;
+} stk_set_options;
+
+typedef struct stk_data_options {
+    char *name; /* default: the file's name without its ending */
+    stk_string_list path;
+    char *format;     /* NULL: detected; llava, openai */
+    char *media_root; /* NULL: the manifest's folder */
+    stk_string_map columns, roles;
+    char *system;
+    stk_set_options set;
+} stk_data_options;
+
+typedef struct stk_limit_options {
+    int64_t media_bytes, media_pixels, record_bytes, json_depth, media_per_record, text_bytes, jpeg_scans;
+} stk_limit_options;
+
+typedef struct stk_options {
+    size_t size_bytes; /* sizeof(stk_options), so that a newer library knows an older struct */
+    char *file;        /* the configuration read; NULL: none.  Relative paths start from its folder */
+    char *model;
+    stk_data_options *data;
+    size_t data_count;
+    stk_string_list allow;
+    int64_t batch, micro_batch; /* micro_batch 0: all */
+    int64_t steps, epochs;      /* steps 0: by epochs */
+    bool shuffle;
+    int64_t seed;
+    char *layout; /* padded, flat */
+    int64_t max_tokens, pad_to, pad_multiple;
+    char *uneven;  /* filler, error */
+    char *targets; /* hf, shifted */
+    char *pixels;  /* uint8, float32, bfloat16 */
+    char *profile; /* hf */
+    stk_set_options set;
+    char *index; /* auto, require, verify */
+    char *index_dir;
+    double errors_unusable, errors_masked;
+    char *dead_letter;
+    int64_t memory_bytes;                                  /* 0: auto */
+    int64_t workers;                                       /* 0: auto, -1: inline */
+    int64_t prefetch;                                      /* micro-batches; 0: auto */
+    int64_t fetch_ahead_bytes;                             /* 0: auto */
+    int64_t keep;
+    int64_t timeout_s;
+    stk_limit_options limits;
+} stk_options;
+
+#define STK_OPTIONS_INIT {sizeof(stk_options)}
+
+/* Read a YAML configuration over the defaults.  options must be STK_OPTIONS_INIT or deinited; on failure it is as
+ * STK_OPTIONS_INIT again, and err names file, line, the key, and the nearest known one. */
+STK_API STK_MUST_USE stk_status stk_options_read(stk_options *options, const char *path, stk_error *err);
+
+/* Set the defaults of the table, without a file. */
+STK_API STK_MUST_USE stk_status stk_options_defaults(stk_options *options, stk_error *err);
+
+/* Set one option from text: name as in the table or nested ("data.docs.path"), value as in YAML. */
+STK_API STK_MUST_USE stk_status stk_options_set(stk_options *options, const char *name, const char *value,
+                                                stk_error *err);
+
+/* Check what can be checked without opening anything: required options, ranges, combinations. */
+STK_API STK_MUST_USE stk_status stk_options_check(const stk_options *options, stk_error *err);
+
+/* Free what options holds. */
+STK_API void stk_options_deinit(stk_options *options);
+
+/* One row of the option table. */
+typedef struct stk_option {
+    const char *name;          /* "row_tokens", "data[].path", "limits.json_depth" */
+    const char *type;          /* "int", "size", "bool", "string", "choice", "list", "map", "share", "template" */
+    const char *default_text;  /* as YAML; "" when there is none */
+    const char *choices;       /* "padded | flat", "" unless a choice */
+    int64_t minimum, maximum;  /* of numbers */
+    bool stream;               /* changes the stream: part of the fingerprint */
+    bool per_set;              /* may stand under a data set too */
+    const char *help;
+} stk_option;
+
+/* The table: constant, in the order of the docs; *count rows. */
+STK_API const stk_option *stk_option_table(size_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
