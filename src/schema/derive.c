@@ -1,0 +1,85 @@
+/* derive.c - target sizes and usability from facts. */
+#include "schema/derive.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_RATIO = 200, MAX_SIDE_PX = 1 << 20 };
+
+/* Not more than a side may be, so that sums of hostile numbers stay small. */
+static bool to_side(uint32_t *out, double value)
+{
+    if (!(value >= 1 && value <= MAX_SIDE_PX)) return false;
+    *out = (uint32_t)value;
+    return true;
+}
+
+stk_reason stk_target_size(uint32_t *target_width_px, uint32_t *target_height_px, uint32_t width_px, uint32_t height_px,
+                           uint32_t factor, uint64_t min_px, uint64_t max_px)
+{
+    *target_width_px = *target_height_px = 0;
+    if (width_px == 0 || height_px == 0) return STK_REASON_BROKEN;
+    const double f = factor, h0 = height_px, w0 = width_px;
+    /* As the reference divides: a ratio of exactly 200 passes. */
+    if (fmax(h0, w0) / fmin(h0, w0) > MAX_RATIO) return STK_REASON_RATIO;
+
+    /* rint in the default rounding mode is Python's round: half to even.  The order of the divisions matters. */
+    double h = rint(h0 / f) * f, w = rint(w0 / f) * f;
+    if (h * w > (double)max_px) {
+        const double beta = sqrt((h0 * w0) / (double)max_px);
+        h = fmax(f, floor((h0 / beta) / f) * f);
+        w = fmax(f, floor((w0 / beta) / f) * f);
+    } else if (h * w < (double)min_px) {
+        const double beta = sqrt((double)min_px / (h0 * w0));
+        h = ceil((h0 * beta) / f) * f;
+        w = ceil((w0 * beta) / f) * f;
+    }
+    return to_side(target_width_px, w) && to_side(target_height_px, h) ? STK_REASON_NONE : STK_REASON_MEDIA_LIMIT;
+}
+
+uint8_t stk_media_orientation(const stk_media_facts *media, const stk_pixel_rules *pixels)
+{
+    return pixels->ignore_orientation || media->orientation < 1 || media->orientation > 8 ? 1 : media->orientation;
+}
+
+stk_reason stk_media_grid(stk_grid *grid, const stk_media_facts *media, const stk_model *model,
+                          const stk_pixel_rules *pixels)
+{
+    *grid = (stk_grid){0};
+    if (media->reason != STK_REASON_NONE) return (stk_reason)media->reason;
+    const bool swaps = stk_media_orientation(media, pixels) >= 5;
+    uint32_t width_px, height_px;
+    const stk_reason reason =
+        stk_target_size(&width_px, &height_px, swaps ? media->height_px : media->width_px,
+                        swaps ? media->width_px : media->height_px, stk_model_factor(model), pixels->min_px, pixels->max_px);
+    if (reason == STK_REASON_NONE) *grid = (stk_grid){1, height_px / model->patch_px, width_px / model->patch_px};
+    return reason;
+}
+
+void stk_record_derive(stk_record_size *size, const stk_set_facts *facts, uint64_t record_index, const stk_model *model,
+                       const stk_pixel_rules *pixels, uint32_t max_tokens)
+{
+    const stk_record_facts *const record = &facts->record[record_index];
+    const stk_text_facts *const text = &facts->text[record_index];
+    memset(size, 0, sizeof *size);
+    size->reason = (stk_reason)(record->reason ? record->reason : text->reason);
+    if (size->reason != STK_REASON_NONE) return;
+
+    uint64_t visual_tokens = 0, patch_count = 0;
+    for (uint32_t i = 0; i < record->media_count; i++) {
+        stk_grid grid;
+        size->reason = stk_media_grid(&grid, &facts->media[record->first_media + i], model, pixels);
+        if (size->reason != STK_REASON_NONE) return;
+        visual_tokens += stk_grid_tokens(grid, model->merge);
+        patch_count += stk_grid_patches(grid);
+    }
+    /* Each medium is one pad in the text facts.  Sums stay far below 2^64: a side is at most 2^20 pixels. */
+    const uint64_t token_count = (uint64_t)text->token_count - record->media_count + visual_tokens;
+    if (text->token_count < record->media_count || text->supervised_count == 0) size->reason = STK_REASON_UNTRAINED;
+    else if (token_count > max_tokens) size->reason = STK_REASON_OVERLONG;
+    if (token_count > UINT32_MAX || size->reason == STK_REASON_UNTRAINED) return;
+    size->token_count = (uint32_t)token_count;
+    size->supervised_count = text->supervised_count;
+    size->visual_tokens = visual_tokens;
+    size->patch_count = patch_count;
+}

@@ -1,0 +1,38 @@
+/* derive.h - what follows from facts once pixel limits are known: target sizes, visual tokens, usability.
+ *
+ * Grids and costs are derived when a run opens and never stored, so that another pixel limit reads no header again
+ * (architecture section 2). */
+#ifndef STK_SCHEMA_DERIVE_H
+#define STK_SCHEMA_DERIVE_H
+
+#include "base/error.h"
+#include "schema/facts.h"
+#include "schema/model.h"
+#include "schema/rules.h"
+
+/* The size rule ("smart resize", spec-qwen3vl.md section 1.3): from an upright size to the target's.  factor > 0,
+ * min_px <= max_px.  Returns STK_REASON_NONE, STK_REASON_RATIO (a side over 200 times the other), or
+ * STK_REASON_MEDIA_LIMIT (a target beyond 2^20 pixels a side). */
+stk_reason stk_target_size(uint32_t *target_width_px, uint32_t *target_height_px, uint32_t width_px, uint32_t height_px,
+                           uint32_t factor, uint64_t min_px, uint64_t max_px);
+
+/* The orientation that will be applied, 1..8. */
+uint8_t stk_media_orientation(const stk_media_facts *media, const stk_pixel_rules *pixels);
+
+/* The grid of an image under pixel rules; its reason when it has none. */
+stk_reason stk_media_grid(stk_grid *grid, const stk_media_facts *media, const stk_model *model,
+                          const stk_pixel_rules *pixels);
+
+typedef struct stk_record_size {
+    stk_reason reason;        /* STK_REASON_NONE: usable */
+    uint32_t token_count;     /* visual tokens included */
+    uint32_t supervised_count;
+    uint64_t visual_tokens;
+    uint64_t patch_count;
+} stk_record_size;
+
+/* Usability and size of a record.  With another reason than NONE or OVERLONG the sizes are 0.  max_tokens > 0. */
+void stk_record_derive(stk_record_size *size, const stk_set_facts *facts, uint64_t record_index, const stk_model *model,
+                       const stk_pixel_rules *pixels, uint32_t max_tokens);
+
+#endif
