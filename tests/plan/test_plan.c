@@ -1,0 +1,341 @@
+/* test_plan.c - the plan as a pure function: every sample once, equal shares, random access. */
+#include "test.h"
+
+#include "base/permutation.h"
+#include "plan/planner.h"
+#include "plan/usable.h"
+
+static const stk_model model = {.patch_px = 16, .merge = 2, .temporal = 2, .min_px = 65536, .max_px = 16777216,
+                                .max_tokens = 262144};
+
+/* A data set in memory: record r has r % 3 images; every eighth record is unusable. */
+typedef struct made_set {
+    stk_record_facts record[600];
+    stk_text_facts text[600];
+    stk_media_facts media[1200];
+    uint64_t usable;
+} made_set;
+
+static const char *const manifest_names[] = {"made.jsonl"};
+
+static stk_plan_set make_set(made_set *made, uint64_t record_count, const char *name)
+{
+    memset(made, 0, sizeof *made);
+    uint64_t media_count = 0;
+    for (uint64_t r = 0; r < record_count; r++) {
+        const uint32_t images = (uint32_t)(r % 3);
+        made->record[r] = (stk_record_facts){.line = r + 1, .first_media = media_count, .media_count = images,
+                                             .reason = r % 8 == 7 ? STK_REASON_TAGS : STK_REASON_NONE};
+        made->text[r] = (stk_text_facts){.token_count = (uint32_t)(20 + r % 50 + images), .supervised_count = (uint32_t)(5 + r % 7)};
+        for (uint32_t i = 0; i < images; i++)
+            made->media[media_count++] = (stk_media_facts){.width_px = (uint32_t)(100 + 37 * r % 400),
+                                                           .height_px = (uint32_t)(90 + 53 * r % 300),
+                                                           .orientation = (uint8_t)(1 + r % 8)};
+        made->usable += r % 8 != 7;
+    }
+    return (stk_plan_set){.name = name,
+                          .facts = {.record = made->record, .text = made->text, .media = made->media,
+                                    .record_count = record_count, .media_count = media_count, .file = manifest_names,
+                                    .file_count = 1},
+                          .pixels = {.min_px = 65536, .max_px = 16777216}};
+}
+
+static stk_plan_config config_of(const stk_plan_set *set, uint32_t set_count)
+{
+    return (stk_plan_config){.set = set, .set_count = set_count, .model = &model, .batch = 8, .epochs = 1,
+                             .shuffle = true, .seed = 1, .layout = STK_LAYOUT_PADDED, .pad_multiple = 1};
+}
+
+static stk_plan *plan_of(const stk_plan_config *config)
+{
+    stk_error err;
+    stk_plan *plan;
+    CHECK_OK(stk_plan_create(&plan, config, &err), err);
+    return plan;
+}
+
+/* Select agrees with a plain walk over the bits. */
+static void the_kth_usable_record_is_found_without_a_list(void)
+{
+    for (uint64_t count = 0; count < 3000; count = count * 2 + 1) {
+        stk_error err;
+        stk_usable usable;
+        CHECK_OK(stk_usable_init(&usable, count, &err), err);
+        for (uint64_t r = 0; r < count; r++)
+            if (stk_mix64(r) % 3 == 0) stk_usable_add(&usable, r);
+        stk_usable_count(&usable);
+        uint64_t k = 0;
+        for (uint64_t r = 0; r < count; r++)
+            if (stk_mix64(r) % 3 == 0) CHECK_INT(stk_usable_select(&usable, k++), r);
+        CHECK_INT(usable.usable_count, k);
+        stk_usable_deinit(&usable);
+    }
+}
+
+/* Invariant 3: in one epoch every usable sample is planned exactly once, over any number of ranks and micro-batches;
+ * no rank gets fewer rows than another, and what fills up is filler. */
+static void every_usable_sample_is_planned_once_per_epoch(void)
+{
+    static made_set one, two;
+    const stk_plan_set set[2] = {make_set(&one, 101, "one"), make_set(&two, 57, "two")};
+    for (uint32_t world = 1; world <= 9; world++)
+        for (uint64_t micro_batch = 0; micro_batch <= 3; micro_batch++)
+            for (uint64_t epochs = 1; epochs <= 3; epochs++) {
+                stk_plan_config config = config_of(set, 2);
+                config.micro_batch = micro_batch;
+                config.epochs = epochs;
+                stk_plan *const plan = plan_of(&config);
+                uint32_t seen[2][101] = {{0}};
+                stk_pool pool;
+                stk_pool_init(&pool, STK_TAG_PLAN);
+                uint64_t rows = 0;
+                for (uint64_t step = 0; step < stk_plan_step_count(plan); step++)
+                    for (uint32_t rank = 0; rank < world; rank++) {
+                        uint64_t rank_rows = 0;
+                        for (uint32_t micro = 0; micro < stk_plan_micro_count(plan, world); micro++) {
+                            stk_error err;
+                            stk_recipe recipe;
+                            stk_pool_reset(&pool);
+                            CHECK_OK(stk_plan_recipe(plan, step, rank, world, micro, &pool, &recipe, &err), err);
+                            rank_rows += recipe.row_count;
+                            for (uint32_t i = 0; i < recipe.sample_count; i++) {
+                                if (recipe.sample[i].filler) continue;
+                                seen[recipe.sample[i].set_index][recipe.sample[i].record_index]++;
+                                rows++;
+                            }
+                        }
+                        CHECK(rank_rows >= stk_plan_rank_rows(plan, world));
+                    }
+                CHECK_INT(rows, epochs * (one.usable + two.usable));
+                for (uint64_t r = 0; r < 101; r++) CHECK_INT(seen[0][r], r % 8 == 7 ? 0 : epochs);
+                for (uint64_t r = 0; r < 57; r++) CHECK_INT(seen[1][r], r % 8 == 7 ? 0 : epochs);
+                stk_pool_deinit(&pool);
+                stk_plan_destroy(plan);
+            }
+}
+
+/* The set of (set, record) of a step, as an order-free sum, and its planned loss tokens. */
+static uint64_t step_signature(const stk_plan *plan, uint64_t step, uint32_t world, uint64_t *loss_tokens)
+{
+    uint64_t sum = 0, planned = 0;
+    *loss_tokens = 0;
+    stk_pool pool;
+    stk_pool_init(&pool, STK_TAG_PLAN);
+    for (uint32_t rank = 0; rank < world; rank++)
+        for (uint32_t micro = 0; micro < stk_plan_micro_count(plan, world); micro++) {
+            stk_error err;
+            stk_recipe recipe;
+            CHECK_OK(stk_plan_recipe(plan, step, rank, world, micro, &pool, &recipe, &err), err);
+            for (uint32_t i = 0; i < recipe.sample_count; i++)
+                if (!recipe.sample[i].filler)
+                    sum += stk_mix64(recipe.sample[i].record_index * 2 + recipe.sample[i].set_index);
+            *loss_tokens += recipe.loss_tokens;
+            planned = recipe.step_loss_tokens;
+        }
+    CHECK_INT(planned, *loss_tokens);
+    stk_pool_deinit(&pool);
+    return sum;
+}
+
+/* Invariant 2: the rows of a step do not depend on the number of ranks, nor on micro_batch. */
+static void a_step_does_not_depend_on_ranks_or_micro_batch(void)
+{
+    static made_set one;
+    const stk_plan_set set = make_set(&one, 211, "one");
+    stk_plan_config config = config_of(&set, 1);
+    stk_plan *const whole = plan_of(&config);
+    for (uint64_t micro_batch = 0; micro_batch <= 8; micro_batch++) {
+        config.micro_batch = micro_batch;
+        stk_plan *const plan = plan_of(&config);
+        for (uint64_t step = 0; step < stk_plan_step_count(plan); step++)
+            for (uint32_t world = 1; world <= 11; world += 3) {
+                uint64_t loss, other_loss;
+                CHECK_INT(step_signature(plan, step, world, &loss), step_signature(whole, step, 1, &other_loss));
+                CHECK_INT(loss, other_loss);
+            }
+        stk_plan_destroy(plan);
+    }
+    stk_plan_destroy(whole);
+}
+
+static void without_shuffle_the_order_is_the_files(void)
+{
+    static made_set one;
+    const stk_plan_set set = make_set(&one, 40, "one");
+    stk_plan_config config = config_of(&set, 1);
+    config.shuffle = false;
+    stk_plan *const plan = plan_of(&config);
+    stk_pool pool;
+    stk_pool_init(&pool, STK_TAG_PLAN);
+    uint64_t expected = 0;
+    for (uint64_t step = 0; step < stk_plan_step_count(plan); step++) {
+        stk_error err;
+        stk_recipe recipe;
+        CHECK_OK(stk_plan_recipe(plan, step, 0, 1, 0, &pool, &recipe, &err), err);
+        for (uint32_t i = 0; i < recipe.sample_count && !recipe.sample[i].filler; i++) {
+            while (expected % 8 == 7) expected++;
+            CHECK_INT(recipe.sample[i].record_index, expected++);
+        }
+    }
+    stk_pool_deinit(&pool);
+    stk_plan_destroy(plan);
+}
+
+/* Epochs differ in order; the same seed gives the same order, another seed another. */
+static void shuffles_differ_by_seed_and_epoch(void)
+{
+    static made_set one;
+    const stk_plan_set set = make_set(&one, 200, "one");
+    stk_plan_config config = config_of(&set, 1);
+    config.epochs = 2;
+    config.batch = one.usable;
+    stk_plan *const plan = plan_of(&config), *const again = plan_of(&config);
+    config.seed = 2;
+    stk_plan *const other = plan_of(&config);
+    const stk_plan *const plans[3] = {plan, again, other};
+    uint64_t order[3][2][200];
+    stk_pool pool;
+    stk_pool_init(&pool, STK_TAG_PLAN);
+    for (int p = 0; p < 3; p++)
+        for (uint64_t step = 0; step < 2; step++) {
+            stk_error err;
+            stk_recipe recipe;
+            CHECK_OK(stk_plan_recipe(plans[p], step, 0, 1, 0, &pool, &recipe, &err), err);
+            for (uint32_t i = 0; i < recipe.sample_count; i++) order[p][step][i] = recipe.sample[i].record_index;
+        }
+    const size_t size = one.usable * sizeof(uint64_t);
+    CHECK(memcmp(order[0][0], order[1][0], size) == 0);
+    CHECK(memcmp(order[0][0], order[0][1], size) != 0);
+    CHECK(memcmp(order[0][0], order[2][0], size) != 0);
+    stk_pool_deinit(&pool);
+    stk_plan_destroy(plan);
+    stk_plan_destroy(again);
+    stk_plan_destroy(other);
+}
+
+/* Positions and steps are inverse (what invariant 8 stands on). */
+static void a_position_names_its_step(void)
+{
+    static made_set one;
+    const stk_plan_set set = make_set(&one, 100, "one");
+    stk_plan_config config = config_of(&set, 1);
+    config.epochs = 5;
+    config.batch = 12;
+    stk_plan *const plan = plan_of(&config);
+    stk_error err;
+    for (uint64_t step = 0; step <= stk_plan_step_count(plan); step++) {
+        uint64_t epoch, rows, back;
+        stk_plan_position(plan, step, &epoch, &rows);
+        CHECK_OK(stk_plan_step_at(plan, epoch, rows, &back, &err), err);
+        CHECK_INT(back, step);
+    }
+    uint64_t step;
+    CHECK_INT(stk_plan_step_at(plan, 0, 5, &step, &err), STK_ERR_STATE);
+    CHECK_INT(stk_plan_step_at(plan, 99, 0, &step, &err), STK_ERR_STATE);
+    CHECK_INT(stk_plan_step_at(plan, UINT64_MAX, 0, &step, &err), STK_ERR_STATE);
+    stk_plan_destroy(plan);
+}
+
+static void a_padded_row_has_the_length_asked_for(void)
+{
+    static made_set one;
+    const stk_plan_set set = make_set(&one, 100, "one");
+    stk_plan_config config = config_of(&set, 1);
+    config.pad_multiple = 128;
+    stk_plan *plan = plan_of(&config);
+    stk_pool pool;
+    stk_pool_init(&pool, STK_TAG_PLAN);
+    stk_error err;
+    stk_recipe recipe;
+    CHECK_OK(stk_plan_recipe(plan, 0, 0, 1, 0, &pool, &recipe, &err), err);
+    CHECK_INT(recipe.row_tokens % 128, 0);
+    stk_plan_destroy(plan);
+
+    config.pad_to = 256; /* the samples of two large images no longer fit: left out, not cut */
+    plan = plan_of(&config);
+    CHECK(stk_plan_epoch_rows(plan) < one.usable);
+    for (uint64_t step = 0; step < stk_plan_step_count(plan); step++) {
+        CHECK_OK(stk_plan_recipe(plan, step, 0, 1, 0, &pool, &recipe, &err), err);
+        CHECK_INT(recipe.row_tokens, 256);
+        for (uint32_t i = 0; i < recipe.sample_count; i++) CHECK(recipe.sample[i].token_count <= 256);
+    }
+    stk_plan_destroy(plan);
+    stk_pool_deinit(&pool);
+}
+
+static void what_cannot_be_planned_is_refused(void)
+{
+    static made_set one;
+    stk_plan_set set = make_set(&one, 100, "one");
+    stk_error err;
+    stk_plan *plan;
+    stk_plan_config config = config_of(&set, 1);
+    config.max_tokens = 10;
+    CHECK_INT(stk_plan_create(&plan, &config, &err), STK_ERR_OPTION);
+    CHECK_HAS(err.message, "no data set has a usable record");
+    CHECK(plan == NULL);
+
+    config.max_tokens = 60;
+    set.overlong_is_error = true;
+    CHECK_INT(stk_plan_create(&plan, &config, &err), STK_ERR_RECORD);
+    CHECK_HAS(err.message, "max_tokens");
+    CHECK_STR(err.file, "made.jsonl");
+    CHECK(err.line > 0);
+    set.overlong_is_error = false;
+
+    config = config_of(&set, 1);
+    config.micro_batch = 9;
+    CHECK_INT(stk_plan_create(&plan, &config, &err), STK_ERR_OPTION);
+    config = config_of(&set, 1);
+    config.epochs = UINT64_MAX / 2;
+    CHECK_INT(stk_plan_create(&plan, &config, &err), STK_ERR_OPTION);
+    config = config_of(&set, 1);
+    config.layout = STK_LAYOUT_FLAT;
+    config.pad_to = 64;
+    CHECK_INT(stk_plan_create(&plan, &config, &err), STK_ERR_OPTION);
+
+    config = config_of(&set, 1);
+    config.uneven_is_error = true;
+    plan = plan_of(&config);
+    CHECK_OK(stk_plan_check_world(plan, 4, &err), err);
+    CHECK_INT(stk_plan_check_world(plan, 3, &err), STK_ERR_OPTION);
+    stk_pool pool;
+    stk_pool_init(&pool, STK_TAG_PLAN);
+    stk_recipe recipe;
+    CHECK_INT(stk_plan_recipe(plan, stk_plan_step_count(plan), 0, 1, 0, &pool, &recipe, &err), STK_ERR_USAGE);
+    CHECK_INT(stk_plan_recipe(plan, 0, 1, 1, 0, &pool, &recipe, &err), STK_ERR_USAGE);
+    stk_pool_deinit(&pool);
+    stk_plan_destroy(plan);
+}
+
+/* The size rule: cells of spec-qwen3vl.md section 1.3. */
+static void target_sizes_are_those_of_the_reference(void)
+{
+    static const struct { uint32_t h, w, factor; uint64_t low, high; uint32_t to_h, to_w; } cells[] = {
+        {1365, 2048, 32, 65536, 16777216, 1376, 2048}, {16, 16, 32, 65536, 16777216, 256, 256},
+        {80, 80, 32, 65536, 16777216, 256, 256},       {15, 3000, 32, 65536, 16777216, 32, 3648},
+        {1, 200, 32, 65536, 16777216, 32, 3648},       {100, 20000, 32, 65536, 16777216, 96, 20000},
+        {1365, 2048, 32, 784, 50176, 160, 256},        {100, 20000, 32, 784, 50176, 32, 3136},
+        {1365, 2048, 32, 12544, 451584, 544, 800},     {15, 3000, 32, 12544, 451584, 32, 1600},
+        {1365, 2048, 28, 3136, 1003520, 812, 1204},    {1000, 1000, 28, 3136, 1003520, 980, 980},
+        {100, 20000, 28, 3136, 1003520, 56, 14140},
+    };
+    uint32_t w, h;
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        CHECK_INT(stk_target_size(&w, &h, cells[i].w, cells[i].h, cells[i].factor, cells[i].low, cells[i].high), STK_REASON_NONE);
+        CHECK_INT(h, cells[i].to_h);
+        CHECK_INT(w, cells[i].to_w);
+    }
+    CHECK_INT(stk_target_size(&w, &h, 201, 1, 32, 65536, 16777216), STK_REASON_RATIO);
+    CHECK_INT(stk_target_size(&w, &h, 0, 1, 32, 65536, 16777216), STK_REASON_BROKEN);
+    CHECK_INT(stk_target_size(&w, &h, UINT32_MAX, UINT32_MAX, 32, 65536, UINT64_MAX), STK_REASON_MEDIA_LIMIT);
+}
+
+int main(int argc, char **argv)
+{
+    TEST_MAIN(argc, argv, TEST(the_kth_usable_record_is_found_without_a_list),
+              TEST(every_usable_sample_is_planned_once_per_epoch), TEST(a_step_does_not_depend_on_ranks_or_micro_batch),
+              TEST(without_shuffle_the_order_is_the_files), TEST(shuffles_differ_by_seed_and_epoch),
+              TEST(a_position_names_its_step), TEST(a_padded_row_has_the_length_asked_for),
+              TEST(what_cannot_be_planned_is_refused), TEST(target_sizes_are_those_of_the_reference));
+}
