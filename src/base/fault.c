@@ -39,6 +39,11 @@ void stk_fault_set(stk_fault_id id, unsigned long nth, bool forever)
     atomic_store(&forever_of[id], forever);
 }
 
+unsigned long stk_fault_seen(stk_fault_id id)
+{
+    return atomic_load(&seen[id]);
+}
+
 bool stk_fault(stk_fault_id id)
 {
     pthread_once(&environment_read, read_environment);

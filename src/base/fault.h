@@ -29,6 +29,8 @@ typedef enum stk_fault_id {
 bool stk_fault(stk_fault_id id); /* true: fail here */
 /* For tests inside one process: let the nth call fail (0: none), and all later ones if forever. */
 void stk_fault_set(stk_fault_id id, unsigned long nth, bool forever);
+/* Calls of the site since then. */
+unsigned long stk_fault_seen(stk_fault_id id);
 #else
 static inline bool stk_fault(stk_fault_id id)
 {
