@@ -18,6 +18,7 @@ typedef struct stk_image_info {
     uint8_t orientation;          /* 1..8; 1 where the file says nothing or nonsense */
     uint32_t flags;               /* STK_MEDIA_HAS_ALPHA, _GREY16, _ANIMATED */
     bool whole;                   /* the library decodes it into a whole picture first (progressive, interlaced, ...) */
+    uint64_t codec_bytes;         /* an upper bound of what the library allocates; 0 (made from facts): not known */
 } stk_image_info;
 
 /* Read the header of bytes, which may be only the first part of a file of total_bytes.
@@ -50,13 +51,16 @@ void stk_image_spec_destroy(stk_image_spec *spec);
 /* Bytes of one patch: uint8 3*P*P, float32 3*Tp*P*P*4, bfloat16 3*Tp*P*P*2. */
 size_t stk_image_patch_bytes(const stk_image_spec *spec);
 
-/* A worker's own: codec handles, row rings, weight tables.  One thread at a time; kept from image to image. */
+/* A worker's own: codec handles, row rings, weight tables.  One thread at a time; kept from image to image, when it
+ * holds not more than STK_IMAGE_SCRATCH_KEPT_BYTES. */
+enum { STK_IMAGE_SCRATCH_KEPT_BYTES = 4 * 1024 * 1024 + 64 * 1024 };
 typedef struct stk_image_scratch stk_image_scratch;
 stk_status stk_image_scratch_create(stk_image_scratch **out, const stk_image_spec *spec, stk_error *err) STK_MUST_USE;
 void stk_image_scratch_destroy(stk_image_scratch *scratch);
 
 /* An upper bound, from the header alone, of what decoding and resizing this image allocates beside its bytes and its
- * patches, in our scratch and inside the libraries: charged to the budget before the work starts. */
+ * patches, in our scratch and inside the libraries: charged to the budget before the work starts.  info may be made
+ * from facts (format, size, orientation, the rest 0): then it is the worst of the format. */
 size_t stk_image_work_bytes(const stk_image_info *info, uint32_t target_width_px, uint32_t target_height_px);
 
 /* Where the time of stk_image_patches went, and what it moved; added to, never reset. */

@@ -1,0 +1,420 @@
+/* png.c - PNG chunks, and rows from libpng, converted as Pillow converts them (spec-qwen3vl.md sections 1.1 and 1.2).
+ *
+ * Every optional chunk is skipped unread, so that none can refuse a picture or take memory; a wrong check sum counts in
+ * IHDR and PLTE only.  The library reports errors by a long jump: every function here that calls it sets the target
+ * anew.  An interlaced picture is read whole, into memory of its own. */
+#include <setjmp.h>
+
+#include <png.h>
+#include <zlib.h>
+
+#include "image/codec.h"
+
+enum { COLOR_GREY = 0, COLOR_RGB = 2, COLOR_PALETTE = 3, COLOR_GREY_ALPHA = 4, COLOR_RGB_ALPHA = 6 };
+
+typedef struct png_codec {
+    stk_codec codec; /* first: the two are one */
+    png_structp lib;
+    png_infop info;
+    stk_bytes bytes;
+    size_t at;
+    jmp_buf on_error;
+    char message[128];
+    uint8_t *band, *whole; /* whole: all rows of an interlaced picture, else NULL */
+    size_t stride_bytes;
+    uint32_t next_row, rows_unpacked;
+    int color_type, bit_depth;
+    bool no_memory, truncated, bad_sum;
+    uint8_t palette[256][3];
+} png_codec;
+
+size_t stk_png_state_bytes(void)
+{
+    return sizeof(png_codec);
+}
+
+/* --- the library's call-backs ------------------------------------------------------------------------------------- */
+
+static void on_error(png_structp lib, png_const_charp message)
+{
+    png_codec *const c = png_get_error_ptr(lib);
+    snprintf(c->message, sizeof c->message, "%s", message);
+    if (strstr(message, "emory")) c->no_memory = true;
+    longjmp(c->on_error, 1);
+}
+
+/* Only one warning matters: wrong pixels that the format itself detects. */
+static void on_warning(png_structp lib, png_const_charp message)
+{
+    png_codec *const c = png_get_error_ptr(lib);
+    if (strstr(message, "incorrect data check")) c->bad_sum = true;
+}
+
+static void on_read(png_structp lib, png_bytep out, size_t count)
+{
+    png_codec *const c = png_get_io_ptr(lib);
+    if (count > c->bytes.size_bytes - c->at) {
+        c->truncated = true;
+        png_error(lib, "the file ends");
+    }
+    memcpy(out, c->bytes.data + c->at, count);
+    c->at += count;
+}
+
+/* Nothing to convert; but once the last row has come by, what the library still wants to read does not matter. */
+static void on_row(png_structp lib, png_row_infop row, png_bytep data)
+{
+    (void)row;
+    (void)data;
+    ((png_codec *)png_get_user_transform_ptr(lib))->rows_unpacked++;
+}
+
+/* --- rows ---------------------------------------------------------------------------------------------------------- */
+
+static stk_status report(const png_codec *c, stk_reason *reason, stk_error *err)
+{
+    if (c->truncated) {
+        return stk_image_broken(reason, err, "truncated PNG: the file ends before its last row; fetch it again or leave it out");
+    }
+    if (c->no_memory) {
+        *reason = STK_REASON_NONE;
+        const stk_status status = stk_fail(err, STK_ERR_NOMEM, "no memory to decode a PNG of %ux%u pixels", c->codec.width_px, c->codec.height_px);
+        stk_error_stage(err, STK_STAGE_DECODE);
+        return status;
+    }
+    return stk_image_broken(reason, err, "broken PNG (%s): fetch it again or leave it out", c->message);
+}
+
+/* From the library's bytes to one or three bytes a pixel, in place. */
+static void convert(const png_codec *c, uint8_t *row)
+{
+    const size_t width_px = c->codec.width_px;
+    if (c->color_type == COLOR_GREY && c->bit_depth == 16) {
+        /* As Pillow: values over 255 saturate, so that a usual 16-bit picture becomes almost white. */
+        for (size_t x = 0; x < width_px; x++) row[x] = row[2 * x] ? 255 : row[2 * x + 1];
+    } else if (c->color_type == COLOR_PALETTE) {
+        for (size_t x = width_px; x-- > 0;) { /* from the end: the row grows */
+            const uint8_t *const rgb = c->palette[row[x]];
+            row[3 * x + 2] = rgb[2];
+            row[3 * x + 1] = rgb[1];
+            row[3 * x] = rgb[0];
+        }
+    }
+}
+
+static stk_status read_rows(png_codec *c, uint8_t *first, uint32_t count, stk_reason *reason, stk_error *err)
+{
+    if (setjmp(c->on_error)) {
+        /* An error behind the last row (its data are complete, the file's end is not) changes no pixel. */
+        return c->rows_unpacked == c->codec.height_px ? STK_OK : report(c, reason, err);
+    }
+    for (uint32_t i = 0; i < count; i++) png_read_row(c->lib, first + i * c->stride_bytes, NULL);
+    return STK_OK;
+}
+
+static stk_status png_read(stk_codec *codec, stk_codec_rows *rows, stk_reason *reason, stk_error *err)
+{
+    png_codec *const c = (png_codec *)codec;
+    const uint32_t left = codec->height_px - c->next_row, count = left < STK_CODEC_ROWS ? left : STK_CODEC_ROWS;
+    uint8_t *const first = c->whole ? c->whole + c->next_row * c->stride_bytes : c->band;
+    if (!c->whole) STK_TRY(read_rows(c, first, count, reason, err));
+    for (uint32_t i = 0; i < count; i++) convert(c, first + i * c->stride_bytes);
+    c->next_row += count;
+    *rows = (stk_codec_rows){first, c->stride_bytes, count};
+    return STK_OK;
+}
+
+static stk_status png_finish(stk_codec *codec, stk_reason *reason, stk_error *err)
+{
+    if (!((png_codec *)codec)->bad_sum) return STK_OK;
+    return stk_image_broken(reason, err, "broken PNG (a wrong check sum of its pixels): fetch it again or leave it out");
+}
+
+static void png_close(stk_codec *codec)
+{
+    png_codec *const c = (png_codec *)codec;
+    png_destroy_read_struct(&c->lib, &c->info, NULL);
+    stk_free(c->whole);
+    c->whole = NULL;
+    codec->ops = NULL;
+}
+
+static void set_conversions(png_codec *c)
+{
+    png_set_packing(c->lib); /* palette indices of less than 8 bits: one a byte */
+    if (c->color_type == COLOR_GREY && c->bit_depth < 8) png_set_expand_gray_1_2_4_to_8(c->lib);
+    if (c->bit_depth == 16 && c->color_type != COLOR_GREY) png_set_strip_16(c->lib);
+    if (c->color_type & PNG_COLOR_MASK_ALPHA) png_set_strip_alpha(c->lib);
+    png_set_read_user_transform_fn(c->lib, on_row);
+    png_set_user_transform_info(c->lib, c, 0, 0);
+}
+
+/* Entries that the file does not give are black, as Pillow has them. */
+static void copy_palette(png_codec *c)
+{
+    png_colorp entry;
+    int count = 0;
+    if (c->color_type != COLOR_PALETTE || !png_get_PLTE(c->lib, c->info, &entry, &count)) return;
+    for (int i = 0; i < count && i < 256; i++) {
+        c->palette[i][0] = entry[i].red;
+        c->palette[i][1] = entry[i].green;
+        c->palette[i][2] = entry[i].blue;
+    }
+}
+
+static stk_status open_lib(png_codec *c, stk_reason *reason, stk_error *err)
+{
+    if (setjmp(c->on_error)) return report(c, reason, err);
+    c->lib = png_create_read_struct(PNG_LIBPNG_VER_STRING, c, on_error, on_warning);
+    if (c->lib) c->info = png_create_info_struct(c->lib);
+    if (!c->info) {
+        c->no_memory = true;
+        return report(c, reason, err);
+    }
+    png_set_read_fn(c->lib, c, on_read);
+    png_set_user_limits(c->lib, 0x7fffffff, 0x7fffffff); /* ours stands in the limits */
+    png_set_keep_unknown_chunks(c->lib, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
+    png_set_keep_unknown_chunks(c->lib, PNG_HANDLE_CHUNK_NEVER, (png_const_bytep) "tRNS", 1);
+    png_set_crc_action(c->lib, PNG_CRC_NO_CHANGE, PNG_CRC_QUIET_USE);
+    png_set_option(c->lib, PNG_MAXIMUM_INFLATE_WINDOW, PNG_OPTION_ON);
+    png_read_info(c->lib, c->info);
+    png_set_crc_action(c->lib, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE); /* from here on critical means IDAT */
+
+    c->color_type = png_get_color_type(c->lib, c->info);
+    c->bit_depth = png_get_bit_depth(c->lib, c->info);
+    c->codec.width_px = png_get_image_width(c->lib, c->info);
+    c->codec.height_px = png_get_image_height(c->lib, c->info);
+    c->codec.channels = c->color_type == COLOR_GREY || c->color_type == COLOR_GREY_ALPHA ? 1 : 3;
+    copy_palette(c);
+    set_conversions(c);
+    (void)png_set_interlace_handling(c->lib);
+    png_read_update_info(c->lib, c->info);
+    return STK_OK;
+}
+
+/* All passes over all rows. */
+static stk_status read_whole(png_codec *c, stk_reason *reason, stk_error *err)
+{
+    size_t size_bytes;
+    c->whole = stk_mul_overflows(&size_bytes, c->stride_bytes, c->codec.height_px) ? NULL : stk_alloc(STK_TAG_IMAGE, size_bytes);
+    if (!c->whole) {
+        c->no_memory = true;
+        return report(c, reason, err);
+    }
+    if (setjmp(c->on_error)) return report(c, reason, err);
+    for (int pass = 0; pass < 7; pass++) {
+        for (uint32_t y = 0; y < c->codec.height_px; y++) png_read_row(c->lib, c->whole + y * c->stride_bytes, NULL);
+    }
+    return STK_OK;
+}
+
+stk_status stk_png_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
+                        const stk_image_info *info, const stk_limits *limits,
+                        stk_reason *reason, stk_error *err)
+{
+    static const stk_codec_ops ops = {png_read, png_finish, png_close};
+    png_codec *const c = state;
+    *out = NULL;
+    memset(c, 0, sizeof *c);
+    c->band = band;
+    c->bytes = bytes;
+    c->codec.ops = &ops;
+    (void)limits;
+
+    stk_status status = open_lib(c, reason, err);
+    if (status == STK_OK) status = stk_image_check_same(info, c->codec.width_px, c->codec.height_px, reason, err);
+    if (status == STK_OK) {
+        /* The library's rows of 16-bit grey take two bytes a pixel, ours at most three. */
+        c->stride_bytes = (size_t)c->codec.width_px * (c->codec.channels == 3 ? 3 : c->bit_depth == 16 ? 2 : 1) + STK_PAD_BYTES;
+        if (png_get_interlace_type(c->lib, c->info) != PNG_INTERLACE_NONE) status = read_whole(c, reason, err);
+    }
+    if (status < 0) {
+        png_close(&c->codec);
+        return status;
+    }
+    *out = &c->codec;
+    return STK_OK;
+}
+
+/* --- the header ---------------------------------------------------------------------------------------------------- */
+
+typedef struct chunk {
+    const uint8_t *type, *data;
+    size_t size_bytes;
+} chunk;
+
+/* The state of a walk over all chunks: which text counts depends on where it stands. */
+typedef struct walk {
+    stk_header *header;
+    bool data_seen, control_seen; /* an IDAT, a first fcTL before it */
+    uint32_t frame_count;         /* of acTL */
+} walk;
+
+static bool is_type(const chunk *k, const char *type)
+{
+    return memcmp(k->type, type, 4) == 0;
+}
+
+static bool sum_is_right(const chunk *k)
+{
+    return crc32(crc32(0, k->type, 4), k->data, (uInt)k->size_bytes) == stk_be32(k->data + k->size_bytes);
+}
+
+static stk_status read_ihdr(stk_image_info *info, const chunk *k, stk_reason *reason, stk_error *err)
+{
+    static const uint8_t depths[7] = {31, 0, 24, 15, 24, 0, 24}; /* by colour type: a bit for each allowed depth */
+    if (!is_type(k, "IHDR") || k->size_bytes != 13 || !sum_is_right(k)) {
+        return stk_image_broken(reason, err, "broken PNG (no valid IHDR chunk): fetch it again or leave it out");
+    }
+    const uint8_t depth = k->data[8], color = k->data[9];
+    info->width_px = stk_be32(k->data);
+    info->height_px = stk_be32(k->data + 4);
+    if (info->width_px == 0 || info->height_px == 0 || info->width_px > 0x7fffffff || info->height_px > 0x7fffffff) {
+        return stk_image_broken(reason, err, "broken PNG (it states %ux%u pixels): leave it out", info->width_px, info->height_px);
+    }
+    const bool power = depth && depth <= 16 && (depth & (depth - 1)) == 0;
+    if (!power || color > 6 || !(depths[color] & depth) || k->data[10] || k->data[11] || k->data[12] > 1) {
+        return stk_image_broken(reason, err, "broken PNG (colour type %u with %u bits, interlace %u): leave it out", color, depth, k->data[12]);
+    }
+    info->whole = k->data[12] == 1;
+    if (color & 4) info->flags |= STK_MEDIA_HAS_ALPHA;
+    if (color == COLOR_GREY && depth == 16) info->flags |= STK_MEDIA_GREY16;
+
+    /* Two rows as stored, one converted, zlib's window; an interlaced picture whole and in three bytes a pixel. */
+    static const uint8_t channels[7] = {1, 0, 3, 1, 2, 0, 4};
+    info->codec_bytes = 256 * 1024 + (uint64_t)info->width_px * channels[color] * (depth == 16 ? 2 : 1) * 4;
+    if (info->whole) info->codec_bytes += ((uint64_t)info->width_px * 3 + 2 * STK_PAD_BYTES) * info->height_px;
+    return STK_OK;
+}
+
+/* Inflate as far as it goes; false: too long or broken. */
+static bool inflate_text(stk_buffer *out, const uint8_t *data, size_t size_bytes)
+{
+    z_stream z = {.next_in = (Bytef *)(uintptr_t)data, .avail_in = (uInt)size_bytes};
+    stk_buffer_clear(out);
+    if (inflateInit(&z) != Z_OK) return false;
+    int status = Z_OK;
+    while (status == Z_OK) {
+        uint8_t piece[4096];
+        z.next_out = piece;
+        z.avail_out = sizeof piece;
+        status = inflate(&z, Z_SYNC_FLUSH);
+        if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR) break;
+        if (stk_buffer_append(out, piece, sizeof piece - z.avail_out, NULL) < 0) status = Z_MEM_ERROR;
+    }
+    inflateEnd(&z);
+    return status == Z_STREAM_END || status == Z_BUF_ERROR;
+}
+
+static bool key_is(const chunk *k, const char *key)
+{
+    const size_t size_bytes = strlen(key) + 1; /* with its NUL */
+    return k->size_bytes >= size_bytes && memcmp(k->data, key, size_bytes) == 0;
+}
+
+/* The text behind the key of a tEXt, zTXt or iTXt chunk, inflated into buffer when it must be.  What is broken leaves
+ * *text alone, or empty when the buffer was lost. */
+static void read_text(stk_bytes *text, stk_buffer *buffer, const chunk *k, size_t key_bytes)
+{
+    const uint8_t *at = k->data + key_bytes, *const end = k->data + k->size_bytes;
+    bool deflated = is_type(k, "zTXt");
+    if (is_type(k, "iTXt")) {
+        if (end - at < 2 || (at[0] && at[1])) return;
+        deflated = at[0] != 0;
+        at += 2;
+        for (int i = 0; i < 2; i++) { /* language, translated key */
+            const uint8_t *const nul = memchr(at, 0, (size_t)(end - at));
+            if (!nul) return;
+            at = nul + 1;
+        }
+    } else if (deflated) {
+        if (at == end || *at++) return; /* the method: only 0 is known */
+    }
+    if (!deflated) {
+        *text = (stk_bytes){at, (size_t)(end - at)};
+        return;
+    }
+    *text = (stk_bytes){0};
+    if (inflate_text(buffer, at, (size_t)(end - at))) *text = (stk_bytes){buffer->data, buffer->size_bytes};
+}
+
+/* Later chunks of a name replace earlier ones, before and behind the pixel data, as in Pillow. */
+static void read_optional(walk *w, const chunk *k)
+{
+    static const char profile[] = "Raw profile type exif", xmp[] = "XML:com.adobe.xmp";
+    stk_orientation_sources *const sources = &w->header->orientation;
+    if (is_type(k, "eXIf")) {
+        sources->exif = (stk_exif){.piece = {{k->data, k->size_bytes}}, .piece_count = 1};
+    } else if (is_type(k, "tRNS")) {
+        w->header->info.flags |= STK_MEDIA_HAS_ALPHA;
+    } else if (is_type(k, "acTL") && k->size_bytes >= 8) {
+        w->frame_count = stk_be32(k->data);
+    } else if (is_type(k, "fcTL") && !w->data_seen) {
+        w->control_seen = true;
+    } else if (is_type(k, "tEXt") || is_type(k, "zTXt") || is_type(k, "iTXt")) {
+        if (is_type(k, "tEXt") && key_is(k, "exif")) {
+            sources->exif = (stk_exif){.piece = {{k->data + 5, k->size_bytes - 5}}, .piece_count = 1};
+        } else if (key_is(k, profile)) {
+            read_text(&sources->profile, &w->header->profile, k, sizeof profile);
+        } else if (key_is(k, xmp)) {
+            read_text(&sources->xmp, &w->header->xmp, k, sizeof xmp);
+        }
+    }
+}
+
+static bool is_animated(const walk *w)
+{
+    return w->frame_count > 0 && w->frame_count <= 0x80000000u && w->frame_count + (w->control_seen ? 0u : 1u) > 1;
+}
+
+static bool is_name(const uint8_t *type)
+{
+    for (int i = 0; i < 4; i++) {
+        const uint8_t c = type[i] | 0x20;
+        if (!(c >= 'a' && c <= 'z')) return false;
+    }
+    return true;
+}
+
+static stk_status cut(stk_bytes bytes, uint64_t total_bytes, stk_reason *reason, stk_error *err)
+{
+    if (bytes.size_bytes < total_bytes) return STK_AGAIN;
+    return stk_image_broken(reason, err, "truncated PNG: the file ends before its pixels; fetch it again or leave it out");
+}
+
+/* Every chunk up to the end: orientation may stand behind the pixels. */
+stk_status stk_png_probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
+                         const stk_limits *limits, stk_error *err)
+{
+    walk w = {.header = header};
+    for (size_t at = 8;;) {
+        if (bytes.size_bytes - at < 8) {
+            if (bytes.size_bytes == total_bytes && w.data_seen) break; /* pixels without an end: decoding tells */
+            return cut(bytes, total_bytes, reason, err);
+        }
+        chunk k = {.type = bytes.data + at + 4, .data = bytes.data + at + 8, .size_bytes = stk_be32(bytes.data + at)};
+        const bool data = is_type(&k, "IDAT");
+        if (!is_name(k.type) || k.size_bytes > 0x7fffffff) {
+            if (w.data_seen) break;
+            return stk_image_broken(reason, err, "broken PNG (rubbish instead of a chunk): fetch it again or leave it out");
+        }
+        if (is_type(&k, "IEND") || (w.data_seen && is_type(&k, "fcTL") && is_animated(&w))) break;
+        if (data) w.data_seen = true;
+        if (bytes.size_bytes - at - 8 < k.size_bytes + 4) {
+            if (bytes.size_bytes == total_bytes && w.data_seen) break;
+            return cut(bytes, total_bytes, reason, err);
+        }
+        if (at == 8) {
+            STK_TRY(read_ihdr(&header->info, &k, reason, err));
+            STK_TRY(stk_image_check_px(header->info.width_px, header->info.height_px, limits, reason, err));
+        } else if (is_type(&k, "PLTE") && !w.data_seen && !sum_is_right(&k)) {
+            return stk_image_broken(reason, err, "broken PNG (a wrong check sum of its palette): fetch it again or leave it out");
+        } else if ((k.type[0] & 0x20) && (w.data_seen || sum_is_right(&k))) {
+            read_optional(&w, &k);
+        }
+        at += k.size_bytes + 12;
+    }
+    if (!w.data_seen) return stk_image_broken(reason, err, "broken PNG (no pixels): fetch it again or leave it out");
+    if (is_animated(&w)) header->info.flags |= STK_MEDIA_ANIMATED;
+    return STK_OK;
+}

@@ -1,0 +1,190 @@
+/* probe.c - what kind of picture the first bytes are, and what its header says.
+ *
+ * The format follows from the bytes alone, never from a name.  Each format's own walk stands in its codec's file. */
+#include <stdarg.h>
+
+#include "image/codec.h"
+#include "schema/derive.h"
+
+/* Enough to tell every format apart, and to show of what is none; and Pillow's bound on an inflated text. */
+enum { MAGIC_BYTES = 16, TEXT_MAX_BYTES = 1 << 20 };
+
+static stk_status fault(stk_status status, stk_reason why, stk_reason *reason, stk_error *err, const char *format,
+                        va_list args)
+{
+    char text[200];
+    vsnprintf(text, sizeof text, format, args);
+    *reason = why;
+    const stk_status result = stk_fail(err, status, "%s", text);
+    stk_error_stage(err, STK_STAGE_DECODE);
+    return result;
+}
+
+stk_status stk_image_broken(stk_reason *reason, stk_error *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const stk_status status = fault(STK_ERR_MEDIA, STK_REASON_BROKEN, reason, err, format, args);
+    va_end(args);
+    return status;
+}
+
+stk_status stk_image_unsupported(stk_reason *reason, stk_error *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const stk_status status = fault(STK_ERR_MEDIA_UNSUPPORTED, STK_REASON_UNSUPPORTED, reason, err, format, args);
+    va_end(args);
+    return status;
+}
+
+stk_status stk_image_check_px(uint32_t width_px, uint32_t height_px, const stk_limits *limits, stk_reason *reason,
+                              stk_error *err)
+{
+    if ((uint64_t)width_px * height_px <= limits->media_px) return STK_OK;
+    *reason = STK_REASON_MEDIA_LIMIT;
+    const stk_status status =
+        stk_fail(err, STK_ERR_MEDIA_LIMIT, "the image has %ux%u pixels, more than the limit of %llu: raise limits.media_px or leave it out",
+                 width_px, height_px, (unsigned long long)limits->media_px);
+    stk_error_stage(err, STK_STAGE_DECODE);
+    return status;
+}
+
+stk_status stk_image_check_same(const stk_image_info *info, uint32_t width_px, uint32_t height_px, stk_reason *reason,
+                                stk_error *err)
+{
+    if (info->width_px == width_px && info->height_px == height_px) return STK_OK;
+    *reason = STK_REASON_CHANGED;
+    const stk_status status =
+        stk_fail(err, STK_ERR_MEDIA, "the image has %ux%u pixels, not %ux%u as before: it changed; index again", width_px,
+                 height_px, info->width_px, info->height_px);
+    stk_error_stage(err, STK_STAGE_DECODE);
+    return status;
+}
+
+static bool begins(stk_bytes bytes, size_t at, const char *magic, size_t magic_bytes)
+{
+    return bytes.size_bytes >= at + magic_bytes && memcmp(bytes.data + at, magic, magic_bytes) == 0;
+}
+
+/* The header of a Windows bitmap follows its size, which two letters of a text do not. */
+static bool is_bmp(stk_bytes bytes)
+{
+    if (!begins(bytes, 0, "BM", 2) || bytes.size_bytes < MAGIC_BYTES) return false;
+    return stk_le32(bytes.data + 6) == 0 && bytes.data[14] >= 12 && bytes.data[14] <= 124;
+}
+
+/* The name of a kind of picture that is known and not read; NULL: none. */
+static const char *foreign_format(stk_bytes bytes)
+{
+    static const struct {
+        const char *name, *magic;
+        size_t at, magic_bytes;
+    } format[] = {
+        {"GIF", "GIF87a", 0, 6},           {"GIF", "GIF89a", 0, 6},
+        {"TIFF", "II\x2a\0", 0, 4},        {"TIFF", "MM\0\x2a", 0, 4},
+        {"BigTIFF", "II\x2b\0", 0, 4},     {"BigTIFF", "MM\0\x2b", 0, 4},
+        {"AVIF", "ftypavif", 4, 8},        {"AVIF", "ftypavis", 4, 8},
+        {"HEIC", "ftypheic", 4, 8},        {"HEIC", "ftypheix", 4, 8},
+        {"HEIF", "ftypmif1", 4, 8},        {"JPEG 2000", "\0\0\0\x0cjP  ", 0, 8},
+        {"JPEG XL", "\xff\x0a", 0, 2},     {"JPEG XL", "\0\0\0\x0cJXL ", 0, 8},
+    };
+    for (size_t i = 0; i < sizeof format / sizeof *format; i++) {
+        if (begins(bytes, format[i].at, format[i].magic, format[i].magic_bytes)) return format[i].name;
+    }
+    return is_bmp(bytes) ? "BMP" : NULL;
+}
+
+static stk_status not_an_image(stk_reason *reason, stk_bytes bytes, stk_error *err)
+{
+    char shown[MAGIC_BYTES * 4 + 1];
+    char *out = shown;
+    for (size_t i = 0; i < bytes.size_bytes && i < MAGIC_BYTES; i++) {
+        const uint8_t b = bytes.data[i];
+        const bool plain = b >= 0x20 && b < 0x7f && b != '"' && b != '\\';
+        out += sprintf(out, plain ? "%c" : "\\x%02x", b);
+    }
+    *out = 0;
+    *reason = STK_REASON_NOT_IMAGE;
+    const stk_status status =
+        stk_fail(err, STK_ERR_MEDIA, "not an image: it begins with \"%s\"; check how the file was made or downloaded", shown);
+    stk_error_stage(err, STK_STAGE_DECODE);
+    return status;
+}
+
+static stk_media_format format_of(stk_bytes bytes)
+{
+    if (begins(bytes, 0, "\xff\xd8\xff", 3)) return STK_FORMAT_JPEG;
+    if (begins(bytes, 0, "\x89PNG\r\n\x1a\n", 8)) return STK_FORMAT_PNG;
+    if (begins(bytes, 0, "RIFF", 4) && begins(bytes, 8, "WEBPVP8", 7)) return STK_FORMAT_WEBP;
+    return STK_FORMAT_UNKNOWN;
+}
+
+static stk_status probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
+                        const stk_limits *limits, stk_error *err)
+{
+    header->info.format = format_of(bytes);
+    switch (header->info.format) {
+    case STK_FORMAT_JPEG: return stk_jpeg_probe(header, reason, bytes, total_bytes, err);
+    case STK_FORMAT_PNG: return stk_png_probe(header, reason, bytes, total_bytes, limits, err);
+    case STK_FORMAT_WEBP: return stk_webp_probe(header, reason, bytes, total_bytes, err);
+    case STK_FORMAT_UNKNOWN: break;
+    }
+    const char *const foreign = foreign_format(bytes);
+    if (foreign) return stk_image_unsupported(reason, err, "%s is not supported: convert it to PNG, JPEG or WebP", foreign);
+    return not_an_image(reason, bytes, err);
+}
+
+stk_status stk_image_probe(stk_image_info *info, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
+                           const stk_limits *limits, stk_error *err)
+{
+    *info = (stk_image_info){0};
+    *reason = STK_REASON_NONE;
+    if (total_bytes < bytes.size_bytes) total_bytes = bytes.size_bytes;
+    if (total_bytes == 0) {
+        *reason = STK_REASON_EMPTY;
+        const stk_status status = stk_fail(err, STK_ERR_MEDIA, "the file is empty: fetch it again or leave it out");
+        stk_error_stage(err, STK_STAGE_DECODE);
+        return status;
+    }
+    if (total_bytes > limits->media_bytes) {
+        *reason = STK_REASON_MEDIA_LIMIT;
+        const stk_status status =
+            stk_fail(err, STK_ERR_MEDIA_LIMIT, "the image has %llu bytes, more than the limit of %llu: raise limits.media_bytes or leave it out",
+                     (unsigned long long)total_bytes, (unsigned long long)limits->media_bytes);
+        stk_error_stage(err, STK_STAGE_DECODE);
+        return status;
+    }
+    if (bytes.size_bytes < MAGIC_BYTES && bytes.size_bytes < total_bytes) return STK_AGAIN;
+
+    stk_header header = {.info.orientation = 1};
+    stk_buffer_init(&header.profile, STK_TAG_IMAGE, TEXT_MAX_BYTES);
+    stk_buffer_init(&header.xmp, STK_TAG_IMAGE, TEXT_MAX_BYTES);
+    stk_status status = probe(&header, reason, bytes, total_bytes, limits, err);
+    if (status == STK_OK) {
+        status = stk_image_check_px(header.info.width_px, header.info.height_px, limits, reason, err);
+    }
+    if (status == STK_OK) {
+        header.info.orientation = stk_orientation_find(&header.orientation);
+        *info = header.info;
+    }
+    stk_buffer_deinit(&header.profile);
+    stk_buffer_deinit(&header.xmp);
+    return status;
+}
+
+stk_status stk_image_target(uint32_t *target_width_px, uint32_t *target_height_px, stk_reason *reason, uint32_t width_px,
+                            uint32_t height_px, uint32_t factor, uint64_t min_px, uint64_t max_px, stk_error *err)
+{
+    stk_status status = STK_OK;
+    *reason = stk_target_size(target_width_px, target_height_px, width_px, height_px, factor, min_px, max_px);
+    if (*reason == STK_REASON_RATIO) {
+        status = stk_fail(err, STK_ERR_MEDIA, "the image has %ux%u pixels, a side ratio above 200: leave it out", width_px, height_px);
+    } else if (*reason != STK_REASON_NONE) {
+        status = stk_fail(err, *reason == STK_REASON_MEDIA_LIMIT ? STK_ERR_MEDIA_LIMIT : STK_ERR_MEDIA,
+                          "an image of %ux%u pixels has no target size between %llu and %llu pixels: leave it out",
+                          width_px, height_px, (unsigned long long)min_px, (unsigned long long)max_px);
+    }
+    if (status < 0) stk_error_stage(err, STK_STAGE_TRANSFORM);
+    return status;
+}
