@@ -17,7 +17,7 @@ typedef struct png_codec {
     png_structp lib;
     png_infop info;
     stk_bytes bytes;
-    size_t at;
+    size_t at, chunk_at; /* of the next byte, of the next chunk's head */
     jmp_buf on_error;
     char message[128];
     uint8_t *band, *whole; /* whole: all rows of an interlaced picture, else NULL */
@@ -50,6 +50,17 @@ static void on_warning(png_structp lib, png_const_charp message)
     if (strstr(message, "incorrect data check")) c->bad_sum = true;
 }
 
+/* The head of a chunk that the file does not hold whole states what is there: so the library unpacks all of it before it
+ * finds the end.  A file that is cut behind its last row has all its pixels. */
+static void cut_chunk(png_codec *c, uint8_t *head)
+{
+    const size_t stated = stk_be32(head), left = c->bytes.size_bytes - c->at - 8;
+    if (stated > left) {
+        for (int i = 0; i < 4; i++) head[i] = (uint8_t)(left >> (24 - 8 * i));
+    }
+    c->chunk_at = c->at + 8 + (stated < left ? stated : left) + 4;
+}
+
 static void on_read(png_structp lib, png_bytep out, size_t count)
 {
     png_codec *const c = png_get_io_ptr(lib);
@@ -58,6 +69,7 @@ static void on_read(png_structp lib, png_bytep out, size_t count)
         png_error(lib, "the file ends");
     }
     memcpy(out, c->bytes.data + c->at, count);
+    if (c->at == c->chunk_at && count == 8) cut_chunk(c, out);
     c->at += count;
 }
 
@@ -218,6 +230,7 @@ stk_status stk_png_open(stk_codec **out, void *state, uint8_t *band, stk_bytes b
     memset(c, 0, sizeof *c);
     c->band = band;
     c->bytes = bytes;
+    c->chunk_at = 8;
     c->codec.ops = &ops;
     (void)limits;
 
