@@ -1,0 +1,138 @@
+# Verbs.  The build is Meson's (meson.build); what each verb needs is installed by tools/install-deps.
+#
+#     make demo                 install what is missing, build, index and run the sample set
+#     make test                 everything that needs only Debian packages and light Python packages
+#
+# BUILD names another build folder; SECONDS and FUZZ are for `make fuzz`, IMAGES (a folder of photographs) for `make bench`.
+
+BUILD ?= build
+SECONDS ?= 60
+FUZZ ?=
+IMAGES ?= examples/sample/images
+PYTHON := .venv/bin/python
+REFERENCE := .venv-reference/bin/python
+SAMPLE := examples/sample/stoker.yaml
+
+# Where the kernel allows it, TSan runs without address randomisation: its run-time of GCC 12 cannot map otherwise.
+STILL := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+MESON_TEST := meson test --no-rebuild --print-errorlogs
+
+, := ,
+
+export HF_HUB_OFFLINE = 1
+export TRANSFORMERS_OFFLINE = 1
+export PYTHONDONTWRITEBYTECODE = 1
+
+.DELETE_ON_ERROR:
+.PHONY: help
+help:
+	@echo 'make demo        install what is missing, build, index and run the sample set'
+	@echo 'make build       install what is missing, build into $(BUILD)/'
+	@echo 'make test        all tests that need only Debian packages and light Python packages'
+	@echo 'make test-all    also sanitizers, the second compiler, CPU levels, faults, the reference software'
+	@echo 'make bench       images and samples a second beside the reference processor and an expert pipeline'
+	@echo 'make fuzz        SECONDS=60 of each fuzz target; FUZZ=jpeg for one'
+	@echo 'make format      clang-format over the C files that differ from the last commit'
+	@echo 'make sample      make the sample set and its checkpoint folder again (needs the reference software)'
+	@echo 'make install     meson install (DESTDIR and prefix as Meson has them)'
+	@echo 'make clean       remove build folders; `make distclean` also virtual environments'
+
+# --- build ---
+
+.PHONY: deps build
+deps:
+	@tools/install-deps build
+
+# $(call configure,folder,options): set the folder up once; Meson itself notices changed build files later.
+configure = test -f $(1)/build.ninja || meson setup $(1) $(2)
+
+build: deps
+	@$(call configure,$(BUILD),)
+	@ninja -C $(BUILD)
+
+.PHONY: demo
+demo: build
+	$(BUILD)/cli/stoker index $(SAMPLE)
+	$(BUILD)/cli/stoker run $(SAMPLE) --step-ms 20
+
+.PHONY: install
+install: build
+	meson install -C $(BUILD)
+
+# --- tests ---
+
+.PHONY: test test-c test-python
+test: test-c test-python
+
+test-c: build
+	@tools/install-deps test
+	$(MESON_TEST) -C $(BUILD)
+
+test-python: build
+	@tools/install-deps test
+	STK_BUILD=$(abspath $(BUILD)) $(PYTHON) -m pytest -q -p no:cacheprovider tests
+
+.PHONY: test-all test-asan test-tsan test-clang test-levels test-faults test-reference
+test-all: test-levels test-asan test-tsan test-faults test-clang test-reference
+
+test-levels: build
+	STK_CPU=none $(MESON_TEST) -C $(BUILD) --no-suite checks
+	STK_CPU=avx2 $(MESON_TEST) -C $(BUILD) --no-suite checks
+
+test-asan: deps
+	@$(call configure,build-asan,-Db_sanitize=address$(,)undefined -Db_ndebug=false -Doptimization=1 -Ddebug=true)
+	@ninja -C build-asan
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(MESON_TEST) -C build-asan --no-suite checks -t 4
+
+test-tsan: deps
+	@$(call configure,build-tsan,-Db_sanitize=thread -Db_ndebug=false -Doptimization=1 -Ddebug=true)
+	@ninja -C build-tsan
+	TSAN_OPTIONS=halt_on_error=1 $(STILL) $(MESON_TEST) -C build-tsan --no-suite checks -t 8
+
+# Named faults, swept; with assertions on.
+test-faults: deps
+	@$(call configure,build-faults,-Dfaults=true -Db_ndebug=false -Db_sanitize=address -Doptimization=1 -Ddebug=true)
+	@ninja -C build-faults
+	$(MESON_TEST) -C build-faults --no-suite checks -t 4
+
+test-clang: deps
+	@tools/install-deps check
+	@CC=clang CXX=clang++ && export CC CXX && $(call configure,build-clang,--werror)
+	@ninja -C build-clang
+	$(MESON_TEST) -C build-clang
+
+# Beside the real reference software: what `make test` had to skip.
+test-reference: build
+	@tools/install-deps reference
+	STK_BUILD=$(abspath $(BUILD)) $(REFERENCE) -m pytest -q -p no:cacheprovider tests
+	$(REFERENCE) tools/check-demo-digest --stoker $(BUILD)/cli/stoker
+
+# --- bench, fuzz, format, sample ---
+
+.PHONY: bench fuzz format sample clean distclean
+bench: build
+	@tools/install-deps reference
+	@ninja -C $(BUILD) bench/libbench_kernels.so
+	$(REFERENCE) bench/compare_images.py --kernels $(BUILD)/bench/libbench_kernels.so --images $(IMAGES)
+	$(REFERENCE) tools/make-reference-model $(BUILD)/reference-model
+	$(REFERENCE) bench/compare_samples.py --stoker $(BUILD)/cli/stoker --model $(BUILD)/reference-model \
+		--images $(IMAGES) --prefix ''
+
+fuzz: deps
+	@tools/install-deps check
+	tools/fuzz $(SECONDS) $(FUZZ)
+
+format:
+	@tools/install-deps check
+	git diff --name-only --diff-filter=d HEAD -- '*.c' '*.h' | xargs -r clang-format -i
+
+sample:
+	@tools/install-deps reference
+	$(REFERENCE) tools/make-sample-model
+	$(REFERENCE) tools/make-sample-set
+
+clean:
+	rm -rf build build-asan build-tsan build-faults build-clang build-fuzz
+
+distclean: clean
+	rm -rf .venv .venv-reference
