@@ -1,0 +1,59 @@
+"""What the Python tests share: where things are, and when a skip is a failure.
+
+STK_BUILD names the build folder (default: build/).  With STK_REQUIRE=all, as CI sets it, a skipped test fails.
+"""
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def source():
+    """The root of the source tree."""
+    return SOURCE
+
+
+@pytest.fixture(scope="session")
+def build():
+    """The build folder."""
+    folder = pathlib.Path(os.environ.get("STK_BUILD", SOURCE / "build")).resolve()
+    assert (folder / "build.ninja").exists(), f"{folder} is no build folder: run `make build`"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stoker(build):
+    """Run the command line: ``stoker("index", path, status=0)`` gives the completed process, text captured."""
+    program = build / "cli" / "stoker"
+
+    def run(*arguments, status=0, **more):
+        done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=300, **more)
+        if status is not None:
+            assert done.returncode == status, f"exit status {done.returncode}, not {status}:\n{done.stdout}{done.stderr}"
+        return done
+
+    return run
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("STK_REQUIRE") == "all":
+        report.outcome = "failed"
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.longrepr = f"{reason}: a skip is a failure here (STK_REQUIRE=all)"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector):
+    """A file that skips as a whole (pytest.importorskip) is a skip too."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.outcome == "skipped" and os.environ.get("STK_REQUIRE") == "all":
+        report.outcome = "failed"
+        report.longrepr = f"{report.longrepr}: a skip is a failure here (STK_REQUIRE=all)"
