@@ -1,0 +1,258 @@
+/* render_qwen35.c - the templates of Qwen3.5, Qwen3.6 and Qwen3.8 (spec-qwen3vl.md section 4.6).
+ *
+ * The template trims each turn and looks into it for a think block and for tool responses, so a turn's content is
+ * built aside, with its marks, and placed afterwards.  The "think" and "nothink" templates of Qwen3.5 differ only in the
+ * prompt for generation, which training does not have. */
+#include "text/template.h"
+
+static stk_str view(const stk_buffer *buffer)
+{
+    return (stk_str){(const char *)buffer->data, buffer->size_bytes};
+}
+
+static bool starts_with(stk_str text, stk_str start)
+{
+    return text.size_bytes >= start.size_bytes && memcmp(text.data, start.data, start.size_bytes) == 0;
+}
+
+static bool ends_with(stk_str text, stk_str end)
+{
+    return text.size_bytes >= end.size_bytes &&
+           memcmp(text.data + text.size_bytes - end.size_bytes, end.data, end.size_bytes) == 0;
+}
+
+/* The first (or the last) place of word in text, NULL if there is none. */
+static const char *find(stk_str text, stk_str word, bool last)
+{
+    const char *found = NULL;
+    if (text.size_bytes == 0) return NULL;
+    const char *from = text.data;
+    while ((from = memmem(from, text.size_bytes - (size_t)(from - text.data), word.data, word.size_bytes))) {
+        found = from;
+        if (!last) break;
+        from += word.size_bytes;
+    }
+    return found;
+}
+
+/* The trimmed content of a turn, in render->content until the next call. */
+static stk_status build_content(stk_str *content, stk_render *render, const stk_sample *sample, const stk_turn *turn)
+{
+    stk_buffer_clear(&render->content);
+    render->in_answer = turn->role == STK_ROLE_ASSISTANT;
+    for (size_t i = 0; i < turn->part_count; i++) {
+        const stk_turn_part *const part = &turn->part[i];
+        if (part->kind == STK_PART_TEXT) {
+            STK_TRY(stk_render_data(render, &render->content, part->text));
+            continue;
+        }
+        if (turn->role == STK_ROLE_SYSTEM)
+            return stk_render_refuse(render, "the template takes no images or videos in the system turn");
+        const bool is_video = sample->media[part->media_index].kind == STK_MEDIA_VIDEO;
+        STK_TRY(stk_render_raw(render, &render->content,
+                               is_video ? STK_LITERAL("<|vision_start|><|video_pad|><|vision_end|>")
+                                        : STK_LITERAL("<|vision_start|><|image_pad|><|vision_end|>")));
+    }
+    *content = stk_str_strip(view(&render->content));
+    return STK_OK;
+}
+
+/* The last user turn that is not the answer of a tool: answers after it carry their think block. */
+static stk_status find_last_query(size_t *index, stk_render *render, const stk_sample *sample)
+{
+    for (size_t i = stk_render_turn_count(render, sample); i-- > 0;) {
+        const stk_turn *const turn = stk_render_turn(render, sample, i);
+        if (turn->role != STK_ROLE_USER) continue;
+        stk_str content;
+        STK_TRY(build_content(&content, render, sample, turn));
+        if (starts_with(content, STK_LITERAL("<tool_response>")) &&
+            ends_with(content, STK_LITERAL("</tool_response>")))
+            continue;
+        *index = i;
+        return STK_OK;
+    }
+    return stk_render_refuse(render, "the template wants at least one user turn");
+}
+
+static stk_status write_tools(stk_render *render, const stk_sample *sample)
+{
+    STK_TRY(stk_render_literal(render, "# Tools\n\nYou have access to the following functions:\n\n<tools>"));
+    for (size_t i = 0; i < json_array_size(sample->tools); i++) {
+        const json_t *const tool = json_array_get(sample->tools, i);
+        if (!json_is_object(tool)) return stk_render_refuse(render, "tools holds something that is no object");
+        STK_TRY(stk_render_literal(render, "\n"));
+        STK_TRY(stk_render_json(render, &render->text, tool));
+    }
+    return stk_render_literal(
+        render,
+        "\n</tools>\n\nIf you choose to call a function ONLY reply in the following format with NO suffix:\n\n"
+        "<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n"
+        "<parameter=example_parameter_2>\nThis is the value for the second parameter\nthat can span\nmultiple lines\n"
+        "</parameter>\n</function>\n</tool_call>\n\n<IMPORTANT>\nReminder:\n- Function calls MUST follow the specified "
+        "format: an inner <function=...></function> block must be nested within <tool_call></tool_call> XML tags\n- "
+        "Required parameters MUST be specified\n- You may provide optional reasoning for your function call in natural "
+        "language BEFORE the function call, but NOT after\n- If there is no function call available, answer the "
+        "question like normal with your current knowledge and do not tell the user about function calls\n</IMPORTANT>");
+}
+
+/* Effort line, tools, the record's own text: whichever there are, an empty line between them. */
+static stk_status write_system(const stk_template *chat_template, stk_render *render, const stk_sample *sample)
+{
+    static const stk_turn no_turn = {.role = STK_ROLE_SYSTEM};
+    const stk_turn *turn = stk_render_turn(render, sample, 0);
+    const bool has_tools = json_array_size(sample->tools) > 0;
+    const bool has_system = turn->role == STK_ROLE_SYSTEM;
+    if (!has_system) turn = &no_turn;
+    stk_str content = {NULL, 0};
+    if (has_system) STK_TRY(build_content(&content, render, sample, turn));
+    if (!has_tools && !chat_template->reasoning_effort && !has_system) return STK_OK;
+
+    render->in_answer = false;
+    STK_TRY(stk_render_literal(render, "<|im_start|>system\n"));
+    const size_t begin_bytes = render->text.size_bytes;
+    if (chat_template->reasoning_effort)
+        STK_TRY(stk_render_literal(render,
+                                   "Reasoning effort is set to xhigh. Please think carefully through the task, validate "
+                                   "key assumptions, consider plausible alternatives, and prioritize correctness, "
+                                   "consistency, and clarity in the final answer."));
+    if (has_tools) {
+        if (render->text.size_bytes > begin_bytes) STK_TRY(stk_render_literal(render, "\n\n"));
+        STK_TRY(write_tools(render, sample));
+    }
+    if (content.size_bytes) {
+        if (render->text.size_bytes > begin_bytes) STK_TRY(stk_render_literal(render, "\n\n"));
+        STK_TRY(stk_render_raw(render, &render->text, content));
+    }
+    STK_TRY(stk_render_literal(render, "<|im_end|>\n"));
+    return turn->train == STK_TRAIN_YES ? stk_render_stretch(render, begin_bytes, turn) : STK_OK;
+}
+
+static stk_status write_argument(const stk_template *chat_template, stk_render *render, const char *name,
+                                 const json_t *value)
+{
+    STK_TRY(stk_render_literal(render, "<parameter="));
+    STK_TRY(stk_render_raw(render, &render->text, stk_str_of(name)));
+    STK_TRY(stk_render_literal(render, ">\n"));
+    if (json_is_object(value) || json_is_array(value) || (chat_template->scalars_as_json && !json_is_string(value)))
+        STK_TRY(stk_render_json(render, &render->text, value));
+    else
+        STK_TRY(stk_render_scalar(render, &render->text, value));
+    return stk_render_literal(render, "\n</parameter>\n");
+}
+
+static stk_status write_call(const stk_template *chat_template, stk_render *render, const stk_tool_call *call)
+{
+    STK_TRY(stk_render_literal(render, "<tool_call>\n<function="));
+    STK_TRY(stk_render_data(render, &render->text, call->name));
+    STK_TRY(stk_render_literal(render, ">\n"));
+    const bool none = chat_template->reasoning_effort && json_is_string(call->arguments) &&
+                      json_string_length(call->arguments) == 0;
+    if (!none && !json_is_object(call->arguments))
+        return stk_render_refuse(render, "the template wants the arguments of a tool call as an object");
+    json_t *const arguments = (json_t *)(uintptr_t)call->arguments; /* the iteration does not change it */
+    if (!none)
+        for (void *i = json_object_iter(arguments); i; i = json_object_iter_next(arguments, i))
+            STK_TRY(write_argument(chat_template, render, json_object_iter_key(i), json_object_iter_value(i)));
+    return stk_render_literal(render, "</function>\n</tool_call>");
+}
+
+/* Take a think block out of the content: what the template's split and strip calls do. */
+static void split_thinking(stk_str *reasoning, stk_str *content)
+{
+    const stk_str open = STK_LITERAL("<think>"), close = STK_LITERAL("</think>");
+    const char *const end = content->data + content->size_bytes;
+    const char *const first = find(*content, close, false);
+    if (!first) return;
+    *reasoning = stk_str_strip_newlines_right((stk_str){content->data, (size_t)(first - content->data)});
+    const char *const opened = find(*reasoning, open, true);
+    if (opened) {
+        const char *const after = opened + open.size_bytes;
+        *reasoning = (stk_str){after, (size_t)(reasoning->data + reasoning->size_bytes - after)};
+    }
+    *reasoning = stk_str_strip_newlines_left(*reasoning);
+    const char *const after = find(*content, close, true) + close.size_bytes;
+    *content = stk_str_strip_newlines_left((stk_str){after, (size_t)(end - after)});
+}
+
+static stk_status write_answer(const stk_template *chat_template, stk_render *render, const stk_turn *turn,
+                               stk_str content, bool with_thinking)
+{
+    stk_str reasoning = {NULL, 0};
+    if (turn->reasoning.data) {
+        stk_buffer_clear(&render->piece);
+        STK_TRY(stk_render_data(render, &render->piece, turn->reasoning));
+        reasoning = view(&render->piece);
+    } else if (!chat_template->reasoning_effort) {
+        split_thinking(&reasoning, &content);
+    }
+    STK_TRY(stk_render_literal(render, "<|im_start|>assistant\n"));
+    const size_t begin_bytes = render->text.size_bytes;
+    if (with_thinking) {
+        STK_TRY(stk_render_literal(render, "<think>\n"));
+        STK_TRY(stk_render_raw(render, &render->text, stk_str_strip(reasoning)));
+        STK_TRY(stk_render_literal(render, "\n</think>\n\n"));
+    }
+    STK_TRY(stk_render_raw(render, &render->text, content));
+    const bool has_text = stk_str_strip(content).size_bytes > 0;
+    for (size_t i = 0; i < turn->call_count; i++) {
+        if (i)
+            STK_TRY(stk_render_literal(render, "\n"));
+        else if (has_text)
+            STK_TRY(stk_render_literal(render, "\n\n"));
+        STK_TRY(write_call(chat_template, render, &turn->call[i]));
+    }
+    STK_TRY(stk_render_literal(render, "<|im_end|>\n"));
+    return stk_render_stretch(render, begin_bytes, turn);
+}
+
+/* The header of a run of tool turns is missing where such a turn is the first of all, as in the template. */
+static stk_status write_tool_turn(stk_render *render, const stk_sample *sample, size_t index, stk_str content)
+{
+    const stk_turn *const turn = stk_render_turn(render, sample, index);
+    if (index && stk_render_turn(render, sample, index - 1)->role != STK_ROLE_TOOL)
+        STK_TRY(stk_render_literal(render, "<|im_start|>user"));
+    STK_TRY(stk_render_literal(render, "\n<tool_response>\n"));
+    const size_t begin_bytes = render->text.size_bytes;
+    STK_TRY(stk_render_raw(render, &render->text, content));
+    if (turn->train == STK_TRAIN_YES) STK_TRY(stk_render_stretch(render, begin_bytes, turn));
+    STK_TRY(stk_render_literal(render, "\n</tool_response>"));
+    if (index + 1 < stk_render_turn_count(render, sample) &&
+        stk_render_turn(render, sample, index + 1)->role == STK_ROLE_TOOL)
+        return STK_OK;
+    return stk_render_literal(render, "<|im_end|>\n");
+}
+
+static stk_status write_user(stk_render *render, const stk_turn *turn, stk_str content)
+{
+    STK_TRY(stk_render_literal(render, "<|im_start|>user\n"));
+    const size_t begin_bytes = render->text.size_bytes;
+    STK_TRY(stk_render_raw(render, &render->text, content));
+    STK_TRY(stk_render_literal(render, "<|im_end|>\n"));
+    return turn->train == STK_TRAIN_YES ? stk_render_stretch(render, begin_bytes, turn) : STK_OK;
+}
+
+stk_status stk_render_qwen35(const stk_template *chat_template, stk_render *render, const stk_sample *sample)
+{
+    const size_t count = stk_render_turn_count(render, sample);
+    if (count == 0) return stk_render_refuse(render, "the template wants at least one turn");
+    STK_TRY(write_system(chat_template, render, sample));
+    size_t last_query = 0;
+    STK_TRY(find_last_query(&last_query, render, sample));
+    for (size_t i = 0; i < count; i++) {
+        const stk_turn *const turn = stk_render_turn(render, sample, i);
+        if (turn->role == STK_ROLE_SYSTEM) {
+            if (i) return stk_render_refuse(render, "the template takes a system turn only at the beginning");
+            continue;
+        }
+        stk_str content;
+        STK_TRY(build_content(&content, render, sample, turn));
+        if (turn->role == STK_ROLE_USER)
+            STK_TRY(write_user(render, turn, content));
+        else if (turn->role == STK_ROLE_TOOL)
+            STK_TRY(write_tool_turn(render, sample, i, content));
+        else
+            STK_TRY(write_answer(chat_template, render, turn, content,
+                                 chat_template->reasoning_effort || i > last_query));
+    }
+    return STK_OK;
+}
