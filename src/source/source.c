@@ -1,0 +1,287 @@
+/* source.c - requests by priority, a pool of threads that read, a queue of what has finished.
+ *
+ * Waiting requests form one doubly linked list by priority.  They come nearly in plan order, so a new one finds its
+ * place from the back in a step or two, and cancel takes one out in O(1); nothing is allocated.
+ *
+ * Not here: how bytes are read (local.c, data_uri.c). */
+#include "source/source.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "source/backend.h"
+
+enum { STATE_NEW, STATE_WAITING, STATE_READING, STATE_FINISHED };
+
+/* Pauses between tries, 0.7 s in all: longer than a busy moment, short enough that a dead disk is told soon. */
+static const stk_ns pause_ns[] = {5 * STK_MS, 25 * STK_MS, 120 * STK_MS, 550 * STK_MS};
+enum { PAUSES = sizeof pause_ns / sizeof *pause_ns };
+
+struct stk_source {
+    pthread_mutex_t lock; /* guards all below, and next, previous, state of the requests under way */
+    pthread_cond_t work, finish, pause;
+    stk_request *first, *last;                   /* waiting: smallest priority first */
+    stk_request *first_finished, *last_finished; /* in the order in which they finished */
+    bool stop;
+    void (*notify)(void *context);
+    void *notify_context;
+    int thread_count;
+    pthread_t *thread;
+    stk_request **reading; /* what each thread works on; NULL: nothing */
+};
+
+/* --- the lists; the lock is held --- */
+
+static void insert_waiting(stk_source *s, stk_request *r)
+{
+    stk_request *before = s->last; /* the one that r stands behind */
+    while (before && before->priority > r->priority) before = before->previous;
+    r->previous = before;
+    r->next = before ? before->next : s->first;
+    *(r->next ? &r->next->previous : &s->last) = r;
+    *(before ? &before->next : &s->first) = r;
+    r->state = STATE_WAITING;
+}
+
+static void remove_waiting(stk_source *s, stk_request *r)
+{
+    *(r->previous ? &r->previous->next : &s->first) = r->next;
+    *(r->next ? &r->next->previous : &s->last) = r->previous;
+    r->next = r->previous = NULL;
+}
+
+static void append_finished(stk_source *s, stk_request *r, stk_status status)
+{
+    r->status = status;
+    r->state = STATE_FINISHED;
+    r->next = NULL;
+    *(s->last_finished ? &s->last_finished->next : &s->first_finished) = r;
+    s->last_finished = r;
+    pthread_cond_signal(&s->finish);
+}
+
+/* --- the threads --- */
+
+static struct timespec deadline_in(stk_ns wait_ns)
+{
+    const stk_ns now = stk_now();
+    const stk_ns at = wait_ns > INT64_MAX - now ? INT64_MAX : now + wait_ns;
+    return (struct timespec){.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
+}
+
+static stk_status read_once(stk_request *r)
+{
+    static const struct { const char *prefix; size_t length; } later[] = {{"s3://", 5}, {"http://", 7}, {"https://", 8}};
+    const stk_str a = r->address;
+    if (a.size_bytes >= 5 && memcmp(a.data, "data:", 5) == 0) return stk_data_uri_read(r);
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (a.size_bytes >= later[i].length && memcmp(a.data, later[i].prefix, later[i].length) == 0)
+            return stk_fail(&r->error, STK_ERR_MEDIA_UNSUPPORTED, "%s is not supported yet: copy the media to a folder",
+                            later[i].prefix);
+    return stk_local_read(r);
+}
+
+/* False when the request was cancelled or the source closes. */
+static bool rest(stk_source *s, stk_request *r, stk_ns wait_ns)
+{
+    const struct timespec until = deadline_in(wait_ns);
+    pthread_mutex_lock(&s->lock);
+    int timed_out = 0;
+    while (!timed_out && !s->stop && !stk_request_cancelled(r)) timed_out = pthread_cond_timedwait(&s->pause, &s->lock, &until);
+    const bool goes_on = !s->stop && !stk_request_cancelled(r);
+    pthread_mutex_unlock(&s->lock);
+    return goes_on;
+}
+
+static stk_status read_with_patience(stk_source *s, stk_request *r)
+{
+    for (size_t tries = 0;; tries++) {
+        if (stk_request_cancelled(r)) return stk_fail(&r->error, STK_ERR_INTERRUPTED, "cancelled");
+        r->got_bytes = 0;
+        const stk_status status = read_once(r);
+        if (status == STK_OK) r->error.status = STK_OK; /* an earlier try may have left words */
+        if (status != STK_AGAIN) return status;
+        if (tries == PAUSES) return STK_ERR_SYSTEM; /* the error says which */
+        if (!rest(s, r, pause_ns[tries])) return stk_fail(&r->error, STK_ERR_INTERRUPTED, "cancelled");
+    }
+}
+
+typedef struct thread_start {
+    stk_source *source;
+    int at;
+} thread_start;
+
+static void *run_thread(void *context)
+{
+    stk_source *const s = ((thread_start *)context)->source;
+    const int at = ((thread_start *)context)->at;
+    stk_free(context);
+    pthread_setname_np(pthread_self(), "stk-io");
+
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop) {
+        stk_request *const r = s->first;
+        if (!r) {
+            pthread_cond_wait(&s->work, &s->lock);
+            continue;
+        }
+        remove_waiting(s, r);
+        r->state = STATE_READING;
+        s->reading[at] = r;
+        pthread_mutex_unlock(&s->lock);
+        const stk_ns start = stk_now();
+        const stk_status status = read_with_patience(s, r);
+        r->busy_ns = stk_now() - start;
+        if (status < 0) stk_error_stage(&r->error, STK_STAGE_FETCH);
+        pthread_mutex_lock(&s->lock);
+        s->reading[at] = NULL;
+        append_finished(s, r, status);
+        void (*const notify)(void *) = s->notify;
+        void *const notify_context = s->notify_context;
+        pthread_mutex_unlock(&s->lock);
+        if (notify) notify(notify_context);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* --- life --- */
+
+static void init_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static stk_status start_thread(stk_source *s, stk_error *err)
+{
+    thread_start *const start = stk_alloc(STK_TAG_SOURCE, sizeof *start);
+    if (!start) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a source");
+    *start = (thread_start){s, s->thread_count};
+    /* Signals belong to the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int code = stk_fault(STK_FAULT_THREAD_CREATE) ? EAGAIN
+                                                        : pthread_create(&s->thread[s->thread_count], NULL, run_thread, start);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code) {
+        stk_free(start);
+        errno = code;
+        return stk_fail_errno(err, "cannot start a thread for file input");
+    }
+    s->thread_count++;
+    return STK_OK;
+}
+
+stk_status stk_source_open(stk_source **out, int threads, stk_error *err)
+{
+    *out = NULL;
+    if (threads < 1) threads = 1;
+    stk_source *s = stk_alloc(STK_TAG_SOURCE, sizeof *s);
+    if (!s) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a source");
+    pthread_mutex_init(&s->lock, NULL);
+    init_condition(&s->work);
+    init_condition(&s->finish);
+    init_condition(&s->pause);
+    s->thread = stk_alloc_array(STK_TAG_SOURCE, (size_t)threads, sizeof *s->thread);
+    s->reading = stk_alloc_array(STK_TAG_SOURCE, (size_t)threads, sizeof *s->reading);
+    stk_status status = STK_OK;
+    if (!s->thread || !s->reading) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: a source of %d threads", threads);
+    while (status == STK_OK && s->thread_count < threads) status = start_thread(s, err);
+    if (status < 0) {
+        stk_source_close(&s);
+        return status;
+    }
+    *out = s;
+    return STK_OK;
+}
+
+void stk_source_close(stk_source **source)
+{
+    stk_source *const s = *source;
+    *source = NULL;
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    for (int i = 0; i < s->thread_count; i++)
+        if (s->reading[i]) __atomic_store_n(&s->reading[i]->cancelled, 1, __ATOMIC_RELAXED);
+    pthread_cond_broadcast(&s->work);
+    pthread_cond_broadcast(&s->pause);
+    pthread_mutex_unlock(&s->lock);
+    for (int i = 0; i < s->thread_count; i++) pthread_join(s->thread[i], NULL);
+    pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->finish);
+    pthread_cond_destroy(&s->pause);
+    pthread_mutex_destroy(&s->lock);
+    stk_free(s->thread);
+    stk_free(s->reading);
+    stk_free(s);
+}
+
+/* --- calls --- */
+
+void stk_source_submit(stk_source *s, stk_request *r)
+{
+    r->status = STK_OK;
+    r->got_bytes = 0;
+    r->total_bytes = r->mtime_ns = 0;
+    r->error.status = STK_OK;
+    __atomic_store_n(&r->cancelled, 0, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&s->lock);
+    insert_waiting(s, r);
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+}
+
+stk_request *stk_source_reap(stk_source *s, stk_ns timeout_ns)
+{
+    const struct timespec until = deadline_in(timeout_ns > 0 ? timeout_ns : 0);
+    pthread_mutex_lock(&s->lock);
+    int timed_out = timeout_ns <= 0;
+    while (!s->first_finished && !timed_out) timed_out = pthread_cond_timedwait(&s->finish, &s->lock, &until);
+    stk_request *const r = s->first_finished;
+    if (r) {
+        s->first_finished = r->next;
+        if (!r->next) s->last_finished = NULL;
+        r->next = NULL;
+        r->state = STATE_NEW;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+void stk_source_on_finish(stk_source *s, void (*notify)(void *context), void *context)
+{
+    pthread_mutex_lock(&s->lock);
+    s->notify = notify;
+    s->notify_context = context;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void stk_source_cancel(stk_source *s, stk_request *r)
+{
+    void (*notify)(void *) = NULL;
+    void *notify_context = NULL;
+    pthread_mutex_lock(&s->lock);
+    __atomic_store_n(&r->cancelled, 1, __ATOMIC_RELAXED);
+    if (r->state == STATE_WAITING) {
+        remove_waiting(s, r);
+        (void)stk_fail(&r->error, STK_ERR_INTERRUPTED, "cancelled");
+        stk_error_stage(&r->error, STK_STAGE_FETCH);
+        append_finished(s, r, STK_ERR_INTERRUPTED);
+        notify = s->notify;
+        notify_context = s->notify_context;
+    } else if (r->state == STATE_READING) {
+        pthread_cond_broadcast(&s->pause);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (notify) notify(notify_context);
+}
