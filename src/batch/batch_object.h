@@ -20,7 +20,10 @@ typedef struct stk_batch_note {
     char id[96];
     uint64_t line;
     bool masked;
-    char reason[64];
+    int reason_number;     /* of a masked one: stk_reason */
+    char reason[64];       /* its words */
+    stk_stage stage;       /* where the fault was found */
+    char message[256];     /* and what it was */
 } stk_batch_note;
 
 struct stk_batch {

@@ -56,6 +56,7 @@ enum { /* flags of media facts: counted and shown by the index */
     STK_MEDIA_GREY16 = 1u << 1,
     STK_MEDIA_ANIMATED = 1u << 2,
     STK_MEDIA_STATED = 1u << 3, /* the size was stated by the record: no header was read */
+    STK_MEDIA_WHOLE = 1u << 4,  /* the library decodes it into a whole picture first: what it may allocate follows */
 };
 
 /* One medium.  32 bytes, little-endian, as in the sidecar. */

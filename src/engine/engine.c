@@ -1,0 +1,484 @@
+/* engine.c - opening, the pieces of work, the threads, closing.  The picture stands in engine_core.h. */
+#include "engine/engine_core.h"
+
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "engine/stall.h"
+
+enum { IO_THREADS = 4 };
+
+/* --- order --- */
+
+void stk_engine_place(const stk_engine *engine, uint64_t sequence, uint64_t *step, uint32_t *rank, uint32_t *micro)
+{
+    const uint64_t at = sequence / engine->ranks.rank_count + engine->first_micro;
+    *rank = engine->ranks.first_rank + (uint32_t)(sequence % engine->ranks.rank_count);
+    *step = engine->first_step + at / engine->micro_count;
+    *micro = (uint32_t)(at % engine->micro_count);
+}
+
+static stk_work **cell(stk_engine *engine, uint64_t sequence)
+{
+    return &engine->window[sequence % engine->window_count];
+}
+
+static bool is_made(const stk_work *work)
+{
+    return work->prepared && work->units_left == 0;
+}
+
+void stk_engine_note_memory(stk_engine *engine)
+{
+    engine->metrics.held_bytes = engine->memory.scratch + engine->slots_held * engine->memory.slot_each +
+                                 engine->tickets.held_bytes + engine->work_held;
+    if (engine->metrics.held_bytes > engine->metrics.peak_bytes) engine->metrics.peak_bytes = engine->metrics.held_bytes;
+}
+
+/* --- pieces of work: each is entered and left with the lock held, and does its work without it --- */
+
+static bool reap(stk_engine *engine)
+{
+    if (!engine->source_moved) return false;
+    engine->source_moved = false;
+    pthread_mutex_unlock(&engine->home->lock);
+    stk_request *finished = NULL, *r;
+    while ((r = stk_source_reap(engine->source, 0))) {
+        r->next = finished;
+        finished = r;
+    }
+    pthread_mutex_lock(&engine->home->lock);
+    for (; finished; finished = r) {
+        r = finished->next;
+        stk_unit *const unit = finished->owner;
+        engine->metrics.fetch.count++;
+        engine->metrics.fetch.bytes += finished->got_bytes;
+        engine->metrics.fetch.busy_ns += finished->busy_ns;
+        engine->metrics.media_opened++;
+        if (--unit->requests_left) continue;
+        unit->state = STK_UNIT_READY;
+        unit->work->units_ready++;
+    }
+    return true;
+}
+
+/* Give the oldest micro-batch without one its slot, and write what belongs to no sample. */
+static bool prepare(stk_engine *engine)
+{
+    if (engine->slotted == engine->taken) return false;
+    stk_work *const work = *cell(engine, engine->slotted);
+    if (work->status < 0) { /* take failed: there is nothing to write */
+        work->prepared = true;
+        engine->slotted++;
+        pthread_cond_broadcast(&engine->home->ready);
+        return true;
+    }
+    const int32_t slot = stk_arena_take(engine->home->arena);
+    if (slot < 0) return false;
+    engine->slotted++;
+    engine->slots_held++;
+    work->slot = slot;
+    work->batch.slot = stk_arena_slot(engine->home->arena, slot);
+    stk_engine_note_memory(engine);
+    pthread_mutex_unlock(&engine->home->lock);
+    stk_slot_prepare(work->batch.slot, &work->batch.layout, &work->batch.recipe, &engine->run->form);
+    pthread_mutex_lock(&engine->home->lock);
+    work->prepared = true;
+    if (is_made(work)) pthread_cond_broadcast(&engine->home->ready);
+    return true;
+}
+
+/* Step 0 is made before anything is prefetched: the trainer waits for it. */
+static bool may_take(stk_engine *engine)
+{
+    if (engine->taking || engine->taken == engine->sequence_end || !engine->home->free_work) return false;
+    if (engine->taken - engine->head >= engine->window_count) return false;
+    const uint64_t first_step_end = (uint64_t)(engine->micro_count - engine->first_micro) * engine->ranks.rank_count;
+    if (engine->taken < first_step_end) return true;
+    for (uint64_t s = engine->head; s < first_step_end; s++) {
+        const stk_work *const work = *cell(engine, s);
+        if (work && !is_made(work)) return false;
+    }
+    return true;
+}
+
+static bool take(stk_engine *engine, stk_worker *worker)
+{
+    if (!may_take(engine)) return false;
+    engine->taking = true;
+    stk_work *const work = engine->home->free_work;
+    engine->home->free_work = work->next;
+    work->sequence = engine->taken;
+    pthread_mutex_unlock(&engine->home->lock);
+    stk_stall("take");
+    uint64_t step;
+    uint32_t rank, micro;
+    stk_engine_place(engine, work->sequence, &step, &rank, &micro);
+    const stk_status status = stk_work_take(work, engine->run, &worker->maker, step, rank, engine->ranks.world, micro, &work->error);
+    pthread_mutex_lock(&engine->home->lock);
+    if (status < 0) {
+        work->status = status;
+        work->unit_count = work->units_left = 0;
+    }
+    *cell(engine, engine->taken++) = work;
+    engine->taking = false;
+    return true;
+}
+
+/* Grant the next unit in order its ticket, and start its fetches. */
+static bool start_fetch(stk_engine *engine)
+{
+    while (engine->ticketed < engine->taken) {
+        stk_work *const work = *cell(engine, engine->ticketed);
+        if (!work || work->units_ticketed == work->unit_count) {
+            engine->ticketed++;
+            continue;
+        }
+        stk_unit *const unit = &work->unit[work->units_ticketed];
+        if (unit->request_count == 0) {
+            work->units_ticketed++;
+            unit->state = STK_UNIT_READY;
+            work->units_ready++;
+            return true;
+        }
+        uint8_t *const ticket = stk_tickets_take(&engine->tickets, unit->ticket_bytes);
+        if (!ticket) {
+            engine->metrics.budget_waits += !unit->waited;
+            unit->waited = true;
+            return false;
+        }
+        work->units_ticketed++;
+        unit->state = STK_UNIT_FETCHING;
+        unit->waited = false;
+        stk_unit_set_ticket(unit, ticket);
+        stk_engine_note_memory(engine);
+        /* After the last submit the unit belongs to whoever makes it. */
+        stk_request *const request = unit->request;
+        const uint32_t request_count = unit->request_count;
+        pthread_mutex_unlock(&engine->home->lock);
+        stk_stall("fetch");
+        for (uint32_t k = 0; k < request_count; k++) stk_source_submit(engine->source, &request[k]);
+        pthread_mutex_lock(&engine->home->lock);
+        return true;
+    }
+    return false;
+}
+
+/* The oldest unit whose bytes are there, if its working memory is granted.  The oldest of all may use what is left; every
+ * other leaves room for the largest, so that the oldest never waits for more than what runs now. */
+static stk_unit *claim(stk_engine *engine)
+{
+    bool is_oldest = true;
+    for (uint64_t s = engine->head; s < engine->slotted; s++) {
+        stk_work *const work = *cell(engine, s);
+        if (!work || work->units_left == 0) continue;
+        if (!work->prepared || work->units_ready == 0) {
+            is_oldest = false;
+            continue;
+        }
+        for (uint32_t i = 0; i < work->unit_count; i++) {
+            stk_unit *const unit = &work->unit[i];
+            if (unit->state == STK_UNIT_MADE) continue;
+            if (unit->state == STK_UNIT_READY) {
+                const size_t room = engine->memory.work - engine->work_held;
+                const size_t need = unit->work_bytes + (is_oldest ? 0 : engine->memory.largest_work);
+                if (unit->work_bytes == 0 || need <= room) return unit;
+                engine->metrics.budget_waits += !unit->waited;
+                unit->waited = true;
+                return NULL;
+            }
+            is_oldest = false;
+        }
+    }
+    return NULL;
+}
+
+static bool make(stk_engine *engine, stk_worker *worker)
+{
+    stk_unit *const unit = claim(engine);
+    if (!unit) return false;
+    stk_work *const work = unit->work;
+    unit->state = STK_UNIT_MAKING;
+    work->units_ready--;
+    engine->work_held += unit->work_bytes;
+    stk_engine_note_memory(engine);
+    pthread_mutex_unlock(&engine->home->lock);
+    stk_stall("make");
+    stk_error error = {0};
+    const stk_status status = stk_unit_make(unit, engine->run, &worker->maker, &error);
+    pthread_mutex_lock(&engine->home->lock);
+    engine->work_held -= unit->work_bytes;
+    if (unit->ticket) stk_tickets_give_back(&engine->tickets, unit->ticket);
+    worker->decode = worker->maker.decode;
+    worker->transform = worker->maker.transform;
+    worker->text = worker->maker.text_stage;
+    worker->place = worker->maker.place;
+    unit->state = STK_UNIT_MADE;
+    /* Errors surface in plan order, whichever unit failed first. */
+    const uint32_t at = (uint32_t)(unit - work->unit);
+    if (status < 0 && (work->status == STK_OK || at < work->failed_unit)) {
+        work->status = status;
+        work->failed_unit = at;
+        work->error = error;
+    }
+    work->units_left--;
+    if (is_made(work)) pthread_cond_broadcast(&engine->home->ready);
+    return true;
+}
+
+bool stk_engine_advance(stk_engine *engine, stk_worker *worker)
+{
+    const bool did = reap(engine) || prepare(engine) || take(engine, worker) || start_fetch(engine) || make(engine, worker);
+    if (did) pthread_cond_signal(&engine->home->changed);
+    return did;
+}
+
+/* --- threads --- */
+
+static void *run_worker(void *context)
+{
+    stk_worker *const worker = context;
+    stk_engine *const engine = worker->engine;
+    pthread_setname_np(pthread_self(), "stk-worker");
+    pthread_mutex_lock(&engine->home->lock);
+    while (!engine->stop)
+        if (!stk_engine_advance(engine, worker)) pthread_cond_wait(&engine->home->changed, &engine->home->lock);
+    pthread_mutex_unlock(&engine->home->lock);
+    return NULL;
+}
+
+static void source_finished(void *context)
+{
+    stk_engine *const engine = context;
+    pthread_mutex_lock(&engine->home->lock);
+    engine->source_moved = true;
+    pthread_cond_signal(&engine->home->changed);
+    if (engine->inline_workers) pthread_cond_broadcast(&engine->home->ready);
+    pthread_mutex_unlock(&engine->home->lock);
+}
+
+static stk_status start_workers(stk_engine *engine, stk_error *err)
+{
+    engine->worker = stk_alloc_array(STK_TAG_ENGINE, engine->memory.workers, sizeof *engine->worker);
+    if (!engine->worker) return stk_fail(err, STK_ERR_NOMEM, "out of memory: %u workers", engine->memory.workers);
+    for (uint32_t i = 0; i < engine->memory.workers; i++) {
+        engine->worker[i].engine = engine;
+        STK_TRY(stk_maker_init(&engine->worker[i].maker, engine->run, err));
+    }
+    for (uint32_t i = 0; i < engine->memory.workers && !engine->inline_workers; i++) {
+        const int code = stk_fault(STK_FAULT_THREAD_CREATE) ? 11
+                                                            : pthread_create(&engine->worker[i].thread, NULL, run_worker, &engine->worker[i]);
+        if (code) return stk_fail(err, STK_ERR_SYSTEM, "cannot start a worker thread: %s", strerror(code));
+        engine->worker[i].started = true;
+    }
+    return STK_OK;
+}
+
+/* --- open --- */
+
+static void home_release(stk_engine_home *home)
+{
+    if (atomic_fetch_sub(&home->references, 1) != 1) return;
+    for (uint32_t i = 0; home->work && i < home->work_count; i++) stk_pool_deinit(&home->work[i].pool);
+    stk_free(home->work);
+    stk_arena_destroy(home->arena);
+    stk_run_release(home->run);
+    pthread_cond_destroy(&home->changed);
+    pthread_cond_destroy(&home->ready);
+    pthread_mutex_destroy(&home->lock);
+    stk_free(home);
+}
+
+/* The last release of a batch, from any thread, also when the engine is gone. */
+static void take_back(stk_batch_home *batch_home, stk_batch *batch)
+{
+    stk_engine_home *const home = (stk_engine_home *)batch_home;
+    stk_work *const work = (stk_work *)batch;
+    pthread_mutex_lock(&home->lock);
+    stk_arena_give_back(home->arena, work->slot);
+    work->next = home->free_work;
+    home->free_work = work;
+    if (home->engine) {
+        home->engine->slots_held--;
+        home->engine->reader[batch->recipe.rank - home->engine->ranks.first_rank].held--;
+        pthread_cond_signal(&home->changed);
+        if (home->engine->inline_workers) pthread_cond_broadcast(&home->ready);
+    }
+    pthread_mutex_unlock(&home->lock);
+    home_release(home);
+}
+
+static stk_status home_create(stk_engine_home **out, stk_run *run, const stk_memory_plan *memory, stk_error *err)
+{
+    *out = NULL;
+    stk_engine_home *const home = stk_alloc(STK_TAG_ENGINE, sizeof *home);
+    if (!home) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
+    home->home = (stk_batch_home){.take_back = take_back, .form = &run->form, .set_name = run->set_name};
+    home->run = run;
+    stk_run_retain(run);
+    atomic_store(&home->references, 1);
+    pthread_mutex_init(&home->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&home->changed, &monotonic);
+    pthread_cond_init(&home->ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+
+    /* In the window, and out with readers. */
+    home->work_count = memory->window_count + memory->slot_count;
+    home->work = stk_alloc_array(STK_TAG_ENGINE, home->work_count, sizeof *home->work);
+    stk_status status = home->work ? stk_arena_create(&home->arena, memory->slot_each, memory->slot_count, err)
+                                   : stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
+    if (status < 0) {
+        home_release(home);
+        return status;
+    }
+    for (uint32_t i = 0; i < home->work_count; i++) {
+        stk_work *const work = &home->work[i];
+        work->batch.home = &home->home;
+        stk_pool_init(&work->pool, STK_TAG_ENGINE);
+        work->next = home->free_work;
+        home->free_work = work;
+    }
+    *out = home;
+    return STK_OK;
+}
+
+/* Where the run starts: the beginning, or after a state. */
+static stk_status find_start(stk_engine *engine, const stk_state *state, stk_error *err)
+{
+    if (!state) return STK_OK;
+    if (strcmp(state->fingerprint, engine->run->fingerprint) != 0)
+        return stk_fail(err, STK_ERR_STATE,
+                        "the state is of another run: fingerprint %.32s, and this run has %.32s: use the configuration and data it was "
+                        "saved with",
+                        state->fingerprint, engine->run->fingerprint);
+    if (state->plan_version != STK_PLAN_VERSION)
+        return stk_fail(err, STK_ERR_STATE, "the state has plan_version %u, and this release plans by version %u", state->plan_version,
+                        STK_PLAN_VERSION);
+    if (state->micro && state->world != engine->ranks.world)
+        return stk_fail(err, STK_ERR_STATE,
+                        "the state was taken inside a step on %u ranks and cannot go on with %u: use one of the end of a step",
+                        state->world, engine->ranks.world);
+    if (state->micro >= engine->micro_count)
+        return stk_fail(err, STK_ERR_STATE, "the state names micro-batch %u, and a step has %u", state->micro, engine->micro_count);
+    engine->first_micro = state->micro;
+    return stk_plan_step_at(engine->run->plan, state->epoch, state->rows, &engine->first_step, err);
+}
+
+static void open_readers(stk_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->ranks.rank_count; i++) {
+        stk_reader *const reader = &engine->reader[i];
+        reader->engine = engine;
+        reader->rank = engine->ranks.first_rank + i;
+        reader->next_sequence = i;
+        stk_state *const state = &reader->state;
+        memcpy(state->fingerprint, engine->run->fingerprint, sizeof state->fingerprint);
+        state->plan_version = STK_PLAN_VERSION;
+        state->step = engine->first_step;
+        stk_plan_position(engine->run->plan, state->step, &state->epoch, &state->rows);
+        state->micro = engine->first_micro;
+        state->world = engine->first_micro ? engine->ranks.world : 0;
+    }
+}
+
+static stk_status open_parts(stk_engine *engine, const stk_options *options, const stk_state *state, stk_error *err)
+{
+    const stk_plan *const plan = engine->run->plan;
+    engine->micro_count = stk_plan_micro_count(plan, engine->ranks.world);
+    STK_TRY(find_start(engine, state, err));
+    const uint64_t steps = stk_plan_step_count(plan) - engine->first_step;
+    engine->sequence_end = steps ? (steps * engine->micro_count - engine->first_micro) * engine->ranks.rank_count : 0;
+    STK_TRY(stk_memory_plan_make(&engine->memory, engine->run, options, engine->ranks, err));
+    engine->metrics.budget_bytes = engine->memory.budget;
+    engine->metrics.arena_bytes = engine->memory.slots;
+    engine->window_count = engine->memory.window_count;
+    engine->window = stk_alloc_array(STK_TAG_ENGINE, engine->window_count, sizeof *engine->window);
+    engine->reader = stk_alloc_array(STK_TAG_ENGINE, engine->ranks.rank_count, sizeof *engine->reader);
+    engine->set_count = stk_alloc_array(STK_TAG_ENGINE, engine->run->set_count, sizeof *engine->set_count);
+    if (!engine->window || !engine->reader || !engine->set_count) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
+    open_readers(engine);
+    STK_TRY(stk_dead_letter_open(&engine->dead_letter_fd, options->dead_letter, err));
+    STK_TRY(stk_tickets_init(&engine->tickets, engine->memory.tickets, engine->memory.ticket_count, err));
+    STK_TRY(home_create(&engine->home, engine->run, &engine->memory, err));
+    engine->home->engine = engine;
+    STK_TRY(stk_source_open(&engine->source, IO_THREADS, err));
+    stk_source_on_finish(engine->source, source_finished, engine);
+    return start_workers(engine, err);
+}
+
+stk_status stk_engine_open(stk_engine **out, const stk_options *options, stk_engine_ranks ranks, const stk_state *state,
+                           const stk_index_progress *progress, stk_error *err)
+{
+    *out = NULL;
+    if (ranks.world == 0 || ranks.rank_count == 0 || ranks.first_rank >= ranks.world ||
+        ranks.rank_count > ranks.world - ranks.first_rank)
+        return stk_fail(err, STK_ERR_USAGE, "ranks %u to %u of %u: a rank is below the number of ranks", ranks.first_rank,
+                        ranks.first_rank + ranks.rank_count - 1, ranks.world);
+    stk_engine *engine = stk_alloc(STK_TAG_ENGINE, sizeof *engine);
+    if (!engine) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
+    engine->ranks = ranks;
+    engine->keep = (uint32_t)options->keep;
+    engine->timeout_ns = options->timeout_s * STK_S;
+    engine->inline_workers = options->workers < 0;
+    engine->errors_masked = options->errors_masked;
+    engine->pid = getpid();
+    engine->opened_ns = stk_now();
+    engine->dead_letter_fd = -1;
+    stk_status status = stk_run_open(&engine->run, options, progress, err);
+    if (status == STK_OK) status = stk_plan_check_world(engine->run->plan, ranks.world, err);
+    if (status == STK_OK) status = open_parts(engine, options, state, err);
+    if (status < 0) {
+        stk_engine_close(&engine);
+        return status;
+    }
+    *out = engine;
+    return STK_OK;
+}
+
+/* --- close --- */
+
+/* Micro-batches that nobody got go back; those with readers stay theirs. */
+static void leave_home(stk_engine *engine)
+{
+    stk_engine_home *const home = engine->home;
+    pthread_mutex_lock(&home->lock);
+    home->engine = NULL;
+    for (uint64_t s = engine->head; s < engine->taken; s++) {
+        stk_work *const work = *cell(engine, s);
+        if (work && work->slot >= 0) stk_arena_give_back(home->arena, work->slot);
+    }
+    pthread_mutex_unlock(&home->lock);
+    home_release(home);
+}
+
+void stk_engine_close(stk_engine **out)
+{
+    stk_engine *const engine = *out;
+    *out = NULL;
+    if (!engine) return;
+    if (engine->pid != getpid()) return; /* threads, locks and memory are the parent's */
+    if (engine->home) {
+        pthread_mutex_lock(&engine->home->lock);
+        engine->stop = true;
+        pthread_cond_broadcast(&engine->home->changed);
+        pthread_cond_broadcast(&engine->home->ready);
+        pthread_mutex_unlock(&engine->home->lock);
+    }
+    for (uint32_t i = 0; engine->worker && i < engine->memory.workers; i++)
+        if (engine->worker[i].started) pthread_join(engine->worker[i].thread, NULL);
+    stk_source_close(&engine->source);
+    for (uint32_t i = 0; engine->worker && i < engine->memory.workers; i++) stk_maker_deinit(&engine->worker[i].maker);
+    if (engine->home) leave_home(engine);
+    stk_tickets_deinit(&engine->tickets);
+    if (engine->dead_letter_fd >= 0) close(engine->dead_letter_fd);
+    stk_free(engine->worker);
+    stk_free(engine->window);
+    stk_free(engine->reader);
+    stk_free(engine->set_count);
+    stk_run_release(engine->run);
+    stk_free(engine);
+}

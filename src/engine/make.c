@@ -1,0 +1,272 @@
+/* make.c - take and make of one micro-batch's samples.
+ *
+ * Not here: when something is taken or made, and by whom (engine.c). */
+#include "engine/make.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+
+/* --- scratch --- */
+
+stk_status stk_maker_init(stk_maker *maker, const stk_run *run, stk_error *err)
+{
+    *maker = (stk_maker){0};
+    stk_sample_init(&maker->sample);
+    stk_buffer_init(&maker->record, STK_TAG_ENGINE, run->limits.record_bytes + STK_PAD_BYTES);
+    stk_status status = stk_text_scratch_create(&maker->text, &run->limits, err);
+    if (status == STK_OK) status = stk_image_scratch_create(&maker->image, run->image, err);
+    if (status < 0) stk_maker_deinit(maker);
+    return status;
+}
+
+void stk_maker_deinit(stk_maker *maker)
+{
+    stk_image_scratch_destroy(maker->image);
+    stk_text_scratch_destroy(maker->text);
+    stk_buffer_deinit(&maker->record);
+    stk_sample_deinit(&maker->sample);
+    maker->image = NULL;
+    maker->text = NULL;
+}
+
+/* Read and parse a sample's record into maker->sample. */
+static stk_status parse(const stk_run *run, stk_maker *maker, const stk_recipe_sample *planned, stk_batch_note *note,
+                        stk_error *err)
+{
+    const stk_run_set *const set = &run->set[planned->set_index];
+    const stk_record_facts *const facts = &set->facts.record[planned->record_index];
+    note->line = facts->line;
+    stk_reason reason;
+    stk_status status = stk_run_read_record(run, planned->set_index, planned->record_index, &maker->record, err);
+    if (status == STK_OK) {
+        const stk_str record = {(const char *)maker->record.data, maker->record.size_bytes};
+        status = stk_record_parse(&maker->sample, &set->record, record, &reason, err);
+        /* It was usable when it was indexed. */
+        if (status == STK_ERR_RECORD)
+            status = stk_fail(err, STK_ERR_INDEX, "the record is no longer the one that was indexed: run `stoker index`");
+    }
+    if (status == STK_OK && maker->sample.media_count != planned->media_count)
+        status = stk_fail(err, STK_ERR_INDEX, "the record has %zu media, and the index says %u: run `stoker index`",
+                          maker->sample.media_count, planned->media_count);
+    stk_run_sample_id(run, planned->set_index, planned->record_index, status < 0 ? (stk_str){0} : maker->sample.id, note->id);
+    if (status < 0) {
+        stk_error_file(err, set->facts.file[facts->file_index], facts->line);
+        stk_error_sample(err, note->id);
+        stk_error_stage(err, STK_STAGE_TEXT);
+    }
+    return status;
+}
+
+/* --- take --- */
+
+static stk_image_info info_of(const stk_media_facts *facts)
+{
+    return (stk_image_info){.format = (stk_media_format)facts->format, .width_px = facts->width_px,
+                            .height_px = facts->height_px, .orientation = facts->orientation, .flags = facts->flags,
+                            .whole = facts->flags & STK_MEDIA_WHOLE};
+}
+
+static size_t ticket_bytes_of(size_t size_bytes)
+{
+    return stk_round_up(size_bytes, STK_ALIGN_BYTES) + STK_PAD_BYTES;
+}
+
+void stk_sample_needs(const stk_run *run, const stk_recipe *recipe, const stk_recipe_sample *planned, size_t *ticket_bytes,
+                      size_t *work_bytes)
+{
+    *ticket_bytes = *work_bytes = 0;
+    for (uint32_t k = 0; k < planned->media_count; k++) {
+        const stk_recipe_media *const media = &recipe->media[planned->first_media + k];
+        const stk_media_facts *const facts = &run->set[planned->set_index].facts.media[media->media_index];
+        const stk_image_info info = info_of(facts);
+        const size_t bytes = stk_image_work_bytes(&info, media->width_px, media->height_px);
+        if (bytes > *work_bytes) *work_bytes = bytes; /* one image at a time */
+        *ticket_bytes += ticket_bytes_of(facts->size_bytes);
+    }
+}
+
+static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, stk_maker *maker, stk_error *err)
+{
+    const stk_recipe *const recipe = &work->batch.recipe;
+    const stk_recipe_sample *const planned = &recipe->sample[unit->sample_index];
+    const stk_run_set *const set = &run->set[planned->set_index];
+    STK_TRY(parse(run, maker, planned, &work->batch.note[unit->sample_index], err));
+    unit->work = work;
+    unit->request_count = unit->requests_left = planned->media_count;
+    unit->request = stk_pool_take(&work->pool, planned->media_count * sizeof *unit->request);
+    if (!unit->request) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a unit of work");
+    for (uint32_t k = 0; k < planned->media_count; k++) {
+        const stk_recipe_media *const media = &recipe->media[planned->first_media + k];
+        const stk_media_facts *const facts = &set->facts.media[media->media_index];
+        const stk_str address = maker->sample.media[k].address;
+        char *const copy = stk_pool_take(&work->pool, address.size_bytes + 1);
+        if (!copy) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a unit of work");
+        memcpy(copy, address.data, address.size_bytes);
+        unit->request[k] = (stk_request){.address = {copy, address.size_bytes},
+                                         .places = set->places,
+                                         .size_bytes = UINT64_MAX,
+                                         .priority = work->sequence,
+                                         .capacity_bytes = facts->size_bytes,
+                                         .owner = unit};
+    }
+    stk_sample_needs(run, recipe, planned, &unit->ticket_bytes, &unit->work_bytes);
+    return STK_OK;
+}
+
+stk_status stk_work_take(stk_work *work, const stk_run *run, stk_maker *maker, uint64_t step, uint32_t rank, uint32_t world,
+                         uint32_t micro, stk_error *err)
+{
+    stk_batch *const batch = &work->batch;
+    stk_pool_reset(&work->pool);
+    work->unit_count = work->units_left = work->units_ticketed = work->units_ready = 0;
+    work->status = STK_OK;
+    work->slot = -1;
+    work->prepared = false;
+    STK_TRY(stk_plan_recipe(run->plan, step, rank, world, micro, &work->pool, &batch->recipe, err));
+    STK_TRY(stk_slot_layout_init(&batch->layout, &batch->recipe, &run->form, err));
+    batch->note = stk_pool_take(&work->pool, batch->recipe.sample_count * sizeof *batch->note);
+    work->unit = stk_pool_take(&work->pool, batch->recipe.sample_count * sizeof *work->unit);
+    if (!batch->note || !work->unit) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a micro-batch");
+    for (uint32_t i = 0; i < batch->recipe.sample_count; i++) {
+        if (batch->recipe.sample[i].filler) continue;
+        stk_unit *const unit = &work->unit[work->unit_count++];
+        unit->sample_index = i;
+        STK_TRY(take_unit(unit, work, run, maker, err));
+    }
+    work->units_left = work->unit_count;
+    return STK_OK;
+}
+
+void stk_unit_set_ticket(stk_unit *unit, uint8_t *ticket)
+{
+    unit->ticket = ticket;
+    for (uint32_t k = 0; k < unit->request_count; k++) {
+        unit->request[k].buffer = ticket;
+        ticket += ticket_bytes_of(unit->request[k].capacity_bytes);
+    }
+}
+
+/* --- make --- */
+
+/* Which faults of a fetch are faults of the bytes (architecture section 7). */
+static bool is_byte_fault(const stk_request *request, stk_reason *reason)
+{
+    switch (request->status) {
+    case STK_ERR_MEDIA_MISSING: *reason = STK_REASON_MISSING; return true;
+    case STK_ERR_MEDIA_DENIED: *reason = STK_REASON_DENIED; return true;
+    case STK_ERR_MEDIA_LIMIT: *reason = STK_REASON_CHANGED; return true; /* longer than it was */
+    case STK_ERR_MEDIA_UNSUPPORTED: *reason = STK_REASON_UNSUPPORTED; return true;
+    case STK_ERR_MEDIA: *reason = STK_REASON_BROKEN; return true;
+    case STK_ERR_SYSTEM: *reason = STK_REASON_UNREADABLE; return request->error.code == EACCES;
+    default: return false;
+    }
+}
+
+/* The patches of one image, or its reason.  STK_ERR_MEDIA and kin: mask. */
+static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker *maker, uint32_t k, stk_reason *reason,
+                             stk_error *err)
+{
+    stk_batch *const batch = &unit->work->batch;
+    const stk_recipe_sample *const planned = &batch->recipe.sample[unit->sample_index];
+    const stk_recipe_media *const media = &batch->recipe.media[planned->first_media + k];
+    const stk_run_set *const set = &run->set[planned->set_index];
+    const stk_media_facts *const facts = &set->facts.media[media->media_index];
+    const stk_request *const request = &unit->request[k];
+    if (request->status < 0) {
+        if (err) *err = request->error;
+        return is_byte_fault(request, reason) ? STK_ERR_MEDIA : request->status;
+    }
+    const stk_bytes bytes = {request->buffer, request->got_bytes};
+    stk_image_info info;
+    STK_TRY(stk_image_probe(&info, reason, bytes, bytes.size_bytes, &run->limits, err));
+    const uint8_t orientation = stk_media_orientation(facts, &set->pixels);
+    if (request->total_bytes != facts->size_bytes || info.width_px != facts->width_px ||
+        info.height_px != facts->height_px || info.orientation != facts->orientation ||
+        info.whole != ((facts->flags & STK_MEDIA_WHOLE) != 0)) {
+        *reason = STK_REASON_CHANGED;
+        return stk_fail(err, STK_ERR_MEDIA, "the media changed since it was indexed: run `stoker index`");
+    }
+    stk_image_times times = {0};
+    void *const patches = stk_slot_patches(batch->slot, &batch->layout, &batch->recipe, planned->first_media + k);
+    const stk_status status = stk_image_patches(patches, run->image, maker->image, bytes, &info, orientation,
+                                                media->width_px, media->height_px, &times, reason, err);
+    maker->decode.count++;
+    maker->decode.busy_ns += times.decode_ns;
+    maker->decode.bytes += bytes.size_bytes;
+    maker->transform.count++;
+    maker->transform.busy_ns += times.transform_ns;
+    maker->transform.bytes += stk_grid_patches(media->grid) * stk_form_patch_bytes(&run->form);
+    return status;
+}
+
+static void mask(stk_unit *unit, const stk_run *run, stk_reason reason)
+{
+    stk_batch *const batch = &unit->work->batch;
+    const stk_recipe_sample *const planned = &batch->recipe.sample[unit->sample_index];
+    stk_batch_note *const note = &batch->note[unit->sample_index];
+    note->masked = true;
+    note->reason_number = reason;
+    stk_slot_mask(batch->slot, &batch->layout, &batch->recipe, &run->form, unit->sample_index);
+    for (uint32_t k = 0; k < planned->media_count; k++) {
+        const uint32_t at = planned->first_media + k;
+        stk_image_grey(stk_slot_patches(batch->slot, &batch->layout, &batch->recipe, at), run->image,
+                       stk_grid_patches(batch->recipe.media[at].grid));
+    }
+}
+
+static stk_status make_text(stk_unit *unit, const stk_run *run, stk_maker *maker, stk_error *err)
+{
+    stk_batch *const batch = &unit->work->batch;
+    const stk_recipe_sample *const planned = &batch->recipe.sample[unit->sample_index];
+    const stk_run_set *const set = &run->set[planned->set_index];
+    const stk_ns start = stk_now();
+    STK_TRY(parse(run, maker, planned, &batch->note[unit->sample_index], err));
+    stk_tokens tokens;
+    stk_reason reason;
+    stk_status status = stk_text_encode(&tokens, run->tokenizer, set->chat_template, &set->text, &maker->sample, maker->text,
+                                        &reason, err);
+    if (status == STK_ERR_RECORD)
+        status = stk_fail(err, STK_ERR_INDEX, "the record is no longer the one that was indexed: run `stoker index`");
+    const stk_ns encoded = stk_now();
+    maker->text_stage.count++;
+    maker->text_stage.busy_ns += encoded - start;
+    maker->text_stage.bytes += status == STK_OK ? tokens.rendered.size_bytes : 0;
+    if (status == STK_OK)
+        status = stk_slot_place(batch->slot, &batch->layout, &batch->recipe, &run->form, unit->sample_index, &tokens, err);
+    maker->place.count++;
+    maker->place.busy_ns += stk_now() - encoded;
+    maker->place.bytes += planned->token_count * sizeof(int64_t);
+    return status;
+}
+
+stk_status stk_unit_make(stk_unit *unit, const stk_run *run, stk_maker *maker, stk_error *err)
+{
+    stk_batch *const batch = &unit->work->batch;
+    const stk_recipe_sample *const planned = &batch->recipe.sample[unit->sample_index];
+    stk_batch_note *const note = &batch->note[unit->sample_index];
+    const stk_run_set *const set = &run->set[planned->set_index];
+    stk_status status = make_text(unit, run, maker, err);
+    bool masked = false;
+    for (uint32_t k = 0; status == STK_OK && !masked && k < unit->request_count; k++) {
+        stk_reason reason = STK_REASON_BROKEN;
+        stk_error fault = {0};
+        status = make_image(unit, run, maker, k, &reason, &fault);
+        /* STK_AGAIN: the header wants more bytes than there are. */
+        if (status == STK_AGAIN || (status <= STK_ERR_MEDIA && status > STK_ERR_SPENT)) {
+            status = STK_OK;
+            masked = true;
+            note->stage = fault.stage == STK_STAGE_NONE ? STK_STAGE_DECODE : fault.stage;
+            snprintf(note->message, sizeof note->message, "%s", fault.message);
+            snprintf(note->reason, sizeof note->reason, "%s", stk_reason_text(reason));
+            mask(unit, run, reason);
+        } else if (status < 0 && err) {
+            *err = fault;
+        }
+    }
+    if (status < 0) {
+        stk_error_sample(err, note->id);
+        stk_error_file(err, set->facts.file[set->facts.record[planned->record_index].file_index], note->line);
+    }
+    return status;
+}
