@@ -93,7 +93,11 @@ typedef struct stk_options {
     stk_limit_options limits;
 } stk_options;
 
+#ifdef __cplusplus
 #define STK_OPTIONS_INIT {sizeof(stk_options)}
+#else
+#define STK_OPTIONS_INIT {.size_bytes = sizeof(stk_options)}
+#endif
 
 /* Read a YAML configuration over the defaults.  options must be STK_OPTIONS_INIT or deinited; on failure it is as
  * STK_OPTIONS_INIT again, and err names file, line, the key, and the nearest known one. */
