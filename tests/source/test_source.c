@@ -271,7 +271,9 @@ static void requests_come_in_plan_order_and_can_be_cancelled(void)
     stk_source_cancel(source, &r[6]);
     CHECK(stk_source_reap(source, STK_FOREVER) == &r[6]);
     CHECK_INT(r[6].status, STK_ERR_INTERRUPTED);
-    CHECK_INT(g.finished, 2);
+    pthread_mutex_lock(&g.lock); /* its notice has opened the gate: others may have followed */
+    CHECK(g.finished >= 2);
+    pthread_mutex_unlock(&g.lock);
     pthread_cond_broadcast(&g.change);
 
     static const int order[] = {5, 1, 7, 8, 2, 3, 0, 4};
