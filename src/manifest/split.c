@@ -71,8 +71,8 @@ void stk_split_seek(stk_split *split, stk_split_position position)
 void stk_split_chunk(stk_split *split, uint64_t begin_offset, uint64_t end_offset)
 {
     split->end_offset = end_offset < split->size_bytes ? end_offset : split->size_bytes;
-    if (begin_offset > split->at.offset) {
-        /* A line belongs to the chunk in which it starts. */
+    if (begin_offset) {
+        /* A line belongs to the chunk in which it starts, and the first one starts at 0 even behind a byte-order mark. */
         const uint64_t from = begin_offset - 1;
         const uint8_t *const end =
             from < split->size_bytes ? memchr(split->data + from, '\n', split->size_bytes - from) : NULL;
@@ -142,7 +142,7 @@ static stk_status skip_string(const stk_split *split, cursor *at, stk_error *err
 static stk_status skip_container(const stk_split *split, cursor *at, stk_error *err)
 {
     const cursor open = *at;
-    uint64_t is_object[KNOWN_DEPTH / 64];
+    uint64_t is_object[KNOWN_DEPTH / 64] = {0};
     uint64_t depth = 0;
     while (at->offset < split->size_bytes) {
         const uint8_t byte = split->data[at->offset];
@@ -154,7 +154,7 @@ static stk_status skip_container(const stk_split *split, cursor *at, stk_error *
         if (byte == '{' || byte == '[') {
             if (depth < KNOWN_DEPTH) {
                 const uint64_t bit = (uint64_t)1 << (depth % 64);
-                is_object[depth / 64] = (depth % 64 ? is_object[depth / 64] & ~bit : 0) | (byte == '{' ? bit : 0);
+                is_object[depth / 64] = (is_object[depth / 64] & ~bit) | (byte == '{' ? bit : 0);
             }
             depth++;
         } else if (byte == '}' || byte == ']') {
@@ -182,7 +182,7 @@ static stk_status skip_word(const stk_split *split, cursor *at, stk_error *err)
     while (at->offset < split->size_bytes && !is_blank(split->data[at->offset]) && split->data[at->offset] != '\n' &&
            !memchr(",[]{}\"", split->data[at->offset], 6))
         at->offset++;
-    return at->offset > begin ? STK_OK : fail_at(at, err, "a record is missing here: take one comma out");
+    return at->offset > begin ? STK_OK : fail_at(at, err, "a record should stand here: take a comma out, or this");
 }
 
 static stk_status skip_element(const stk_split *split, cursor *at, stk_error *err)

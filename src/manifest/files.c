@@ -1,0 +1,157 @@
+/* files.c - from the entries of a data set's `path` to its files. */
+#include "manifest/files.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+static stk_status add_file(stk_file_list *files, size_t *capacity, const char *path, stk_error *err)
+{
+    if (files->count == *capacity) {
+        const size_t new_capacity = *capacity ? *capacity * 2 : 8;
+        char **const moved = stk_alloc_array(STK_TAG_MANIFEST, new_capacity, sizeof *moved);
+        if (!moved) return stk_fail(err, STK_ERR_NOMEM, "out of memory for a list of %zu manifests", files->count);
+        if (files->count) memcpy(moved, files->path, files->count * sizeof *moved);
+        stk_free(files->path);
+        files->path = moved;
+        *capacity = new_capacity;
+    }
+    files->path[files->count] = stk_strdup(STK_TAG_MANIFEST, path);
+    if (!files->path[files->count]) return stk_fail(err, STK_ERR_NOMEM, "out of memory for a path");
+    files->count++;
+    return STK_OK;
+}
+
+static stk_status check_file(const char *path, const struct stat *info, stk_error *err)
+{
+    if (S_ISDIR(info->st_mode))
+        return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "a folder: give a file or a glob, such as %.80s%s*.jsonl", path,
+                           path[strlen(path) - 1] == '/' ? "" : "/");
+    if (!S_ISREG(info->st_mode)) return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "not a regular file: write it to one first");
+    if (access(path, R_OK))
+        return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "the manifest may not be read by this user: change its permissions");
+    return STK_OK;
+}
+
+/* The folder is no pattern, whatever characters it has. */
+static stk_status join_pattern(char pattern[PATH_MAX], const char *folder, const char *entry, stk_error *err)
+{
+    size_t out = 0;
+    if (entry[0] != '/') {
+        for (const char *c = folder; *c; c++) {
+            if (out + 3 >= PATH_MAX) return stk_fail(err, STK_ERR_MANIFEST, "the path is too long: %.100s", folder);
+            if (strchr("*?[]\\", *c)) pattern[out++] = '\\';
+            pattern[out++] = *c;
+        }
+        pattern[out++] = '/';
+    }
+    const size_t length = strlen(entry);
+    if (out + length >= PATH_MAX) return stk_fail(err, STK_ERR_MANIFEST, "the path is too long: %.100s", entry);
+    memcpy(pattern + out, entry, length + 1);
+    return STK_OK;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static stk_status add_matches(stk_file_list *files, size_t *capacity, const glob_t *matches, stk_error *err)
+{
+    for (size_t i = 0; i < matches->gl_pathc; i++) {
+        const char *const path = matches->gl_pathv[i];
+        struct stat info;
+        if (stat(path, &info)) return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "cannot look at it (a broken link?)");
+        if (S_ISDIR(info.st_mode)) continue;
+        STK_TRY(check_file(path, &info, err));
+        STK_TRY(add_file(files, capacity, path, err));
+    }
+    return STK_OK;
+}
+
+static stk_status add_glob(stk_file_list *files, size_t *capacity, const char *entry, const char *folder, stk_error *err)
+{
+    char pattern[PATH_MAX];
+    STK_TRY(join_pattern(pattern, folder, entry, err));
+    const size_t count_before = files->count;
+    glob_t matches = {0};
+    const int result = glob(pattern, GLOB_ERR | GLOB_NOSORT, NULL, &matches);
+    stk_status status = STK_OK;
+    if (result == 0) {
+        /* In the order of bytes, which no locale changes. */
+        qsort(matches.gl_pathv, matches.gl_pathc, sizeof *matches.gl_pathv, compare_paths);
+        status = add_matches(files, capacity, &matches, err);
+    } else if (result == GLOB_NOSPACE) {
+        status = stk_fail(err, STK_ERR_NOMEM, "out of memory for the files of %.100s", entry);
+    } else if (result == GLOB_ABORTED) {
+        status = stk_fail(err, STK_ERR_MANIFEST, "a folder of %.100s cannot be read", entry);
+    }
+    globfree(&matches);
+    if (status == STK_OK && files->count == count_before)
+        status = stk_fail(err, STK_ERR_MANIFEST, "no file matches %.100s in %.100s", entry, entry[0] == '/' ? "/" : folder);
+    return status;
+}
+
+static stk_status add_entry(stk_file_list *files, size_t *capacity, const char *entry, const char *folder, stk_error *err)
+{
+    if (!entry[0]) return stk_fail(err, STK_ERR_MANIFEST, "an empty path of a manifest");
+    if (strstr(entry, "://"))
+        return stk_fail(err, STK_ERR_MANIFEST, "%.100s: only files are supported yet; copy it to a folder", entry);
+    char path[PATH_MAX];
+    STK_TRY(stk_path_join(path, sizeof path, folder, entry, err));
+    struct stat info;
+    if (stat(path, &info) == 0) {
+        STK_TRY(check_file(path, &info, err));
+        return add_file(files, capacity, path, err);
+    }
+    if (errno != ENOENT && errno != ENOTDIR) {
+        stk_fail_errno(err, "cannot look at the manifest");
+        stk_error_file(err, path, 0);
+        if (err) err->status = STK_ERR_MANIFEST;
+        return STK_ERR_MANIFEST;
+    }
+    if (strpbrk(entry, "*?[")) return add_glob(files, capacity, entry, folder, err);
+    return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "the manifest does not exist: correct `path`");
+}
+
+/* A file that stands twice would count twice, which `weight` and `epochs` say better. */
+static stk_status check_once(const stk_file_list *files, stk_error *err)
+{
+    char **const sorted = stk_alloc_array(STK_TAG_MANIFEST, files->count, sizeof *sorted);
+    if (!sorted) return stk_fail(err, STK_ERR_NOMEM, "out of memory for a list of %zu manifests", files->count);
+    memcpy(sorted, files->path, files->count * sizeof *sorted);
+    qsort(sorted, files->count, sizeof *sorted, compare_paths);
+    stk_status status = STK_OK;
+    for (size_t i = 1; i < files->count && status == STK_OK; i++)
+        if (strcmp(sorted[i - 1], sorted[i]) == 0)
+            status = stk_fail_at(err, STK_ERR_MANIFEST, sorted[i], 0, "`path` names this manifest twice: take one out");
+    stk_free(sorted);
+    return status;
+}
+
+stk_status stk_manifest_files(stk_file_list *out, const char *const *path, size_t path_count, const char *folder, stk_error *err)
+{
+    *out = (stk_file_list){0};
+    size_t capacity = 0;
+    stk_status status = STK_OK;
+    for (size_t i = 0; i < path_count && status == STK_OK; i++) status = add_entry(out, &capacity, path[i], folder, err);
+    if (status == STK_OK && out->count == 0) status = stk_fail(err, STK_ERR_MANIFEST, "a data set without a `path`");
+    if (status == STK_OK) status = check_once(out, err);
+    if (status < 0) {
+        stk_error_stage(err, STK_STAGE_MANIFEST);
+        stk_manifest_files_free(out);
+    }
+    return status;
+}
+
+void stk_manifest_files_free(stk_file_list *files)
+{
+    for (size_t i = 0; i < files->count; i++) stk_free(files->path[i]);
+    stk_free(files->path);
+    *files = (stk_file_list){0};
+}
