@@ -3,12 +3,14 @@
 #     make demo                 install what is missing, build, index and run the sample set
 #     make test                 everything that needs only Debian packages and light Python packages
 #
-# BUILD names another build folder; SECONDS and FUZZ are for `make fuzz`, IMAGES (a folder of photographs) for `make bench`.
+# BUILD names another build folder; SECONDS and FUZZ are for `make fuzz`, IMAGES (a folder of
+# photographs named CLASS_NAME) for `make bench`, which draws its own without it.
 
 BUILD ?= build
 SECONDS ?= 60
 FUZZ ?=
-IMAGES ?= examples/sample/images
+IMAGES ?=
+PREFIX ?= $(if $(IMAGES),,photo_)
 PYTHON := .venv/bin/python
 REFERENCE := .venv-reference/bin/python
 SAMPLE := examples/sample/stoker.yaml
@@ -109,14 +111,17 @@ test-reference: build
 
 # --- bench, fuzz, format, sample ---
 
+BENCH_SET = $(or $(IMAGES),$(BUILD)/bench-set)
+
 .PHONY: bench fuzz format sample clean distclean
 bench: build
 	@tools/install-deps reference
 	@ninja -C $(BUILD) bench/libbench_kernels.so
-	$(REFERENCE) bench/compare_images.py --kernels $(BUILD)/bench/libbench_kernels.so --images $(IMAGES)
+	$(if $(IMAGES),,$(REFERENCE) tools/make-bench-set $(BUILD)/bench-set)
+	$(REFERENCE) bench/compare_images.py --kernels $(BUILD)/bench/libbench_kernels.so --images $(BENCH_SET)
 	$(REFERENCE) tools/make-reference-model $(BUILD)/reference-model
-	$(REFERENCE) bench/compare_samples.py --stoker $(BUILD)/cli/stoker --model $(BUILD)/reference-model \
-		--images $(IMAGES) --prefix ''
+	$(REFERENCE) bench/compare_samples.py --stoker $(BUILD)/cli/stoker --model $(BUILD)/reference-model/qwen3-vl \
+		--images $(BENCH_SET) --prefix '$(PREFIX)'
 
 fuzz: deps
 	@tools/install-deps check
