@@ -62,7 +62,8 @@ static int16_t to_integer(double weight, uint32_t precision)
 static uint32_t precision_of(double largest)
 {
     uint32_t precision = 0;
-    while (precision < MAX_PRECISION && (int64_t)(0.5 + largest * (double)(1u << (precision + 1))) < 32768) precision++;
+    while (precision < MAX_PRECISION && (int64_t)(0.5 + largest * (double)(1u << (precision + 1))) < 32768)
+        precision++;
     return precision;
 }
 
@@ -85,7 +86,8 @@ static size_t row_capacity(uint32_t source_px, uint32_t target_px)
 
 size_t stk_axis_bytes(uint32_t source_px, uint32_t target_px)
 {
-    const size_t groups = group_count(target_px), rows = groups * STK_AXIS_GROUP, taps = row_capacity(source_px, target_px);
+    const size_t groups = group_count(target_px), rows = groups * STK_AXIS_GROUP,
+                 taps = row_capacity(source_px, target_px);
     return rows * (2 * sizeof(uint32_t) + 2 * taps * sizeof(int16_t)) + groups * (2 * sizeof(uint32_t) + 64) +
            taps * sizeof(double) + 8 * STK_ALIGN_BYTES;
 }
@@ -97,7 +99,8 @@ static void *take(uint8_t **memory, size_t size_bytes)
     return piece;
 }
 
-/* Integer weights of all targets, without the zeros at both ends, which are many and cost rows of the window. */
+/* Integer weights of all targets, without the zeros at both ends, which are many and cost rows of the window.
+ */
 static void fill_weights(stk_axis *axis, double *raw, size_t stride)
 {
     for (uint32_t i = 0; i < axis->target_px; i++) {
@@ -156,7 +159,8 @@ static void fill_groups(stk_axis *axis)
 {
     const uint32_t chunks = axis->tap_count / 4;
     for (uint32_t i = 0; i < group_count(axis->target_px) * STK_AXIS_GROUP; i++) {
-        const uint32_t group = i / STK_AXIS_GROUP, lane = i % STK_AXIS_GROUP, half = lane / 4, at = half * 16 + lane % 4 * 4;
+        const uint32_t group = i / STK_AXIS_GROUP, lane = i % STK_AXIS_GROUP, half = lane / 4,
+                       at = half * 16 + lane % 4 * 4;
         uint32_t *const base = &axis->base[2 * group + half];
         if (i >= axis->target_px) continue; /* behind the end: weights of zero */
         if (lane % 4 == 0) {
@@ -170,8 +174,8 @@ static void fill_groups(stk_axis *axis)
             mask[0] = (uint8_t)(axis->first[i] - *base + tap);
             mask[1] = 0x80; /* the high byte of a 16-bit number is zero */
             for (uint32_t chunk = 0; chunk < chunks; chunk++) {
-                axis->group_weight[((size_t)group * chunks + chunk) * 32 + 16 * (tap / 2) + at / 2 + tap % 2] =
-                    axis->weight[(size_t)i * axis->tap_count + 4 * chunk + tap];
+                axis->group_weight[((size_t)group * chunks + chunk) * 32 + 16 * (tap / 2) + at / 2 +
+                                   tap % 2] = axis->weight[(size_t)i * axis->tap_count + 4 * chunk + tap];
             }
         }
     }
@@ -202,7 +206,8 @@ void stk_axis_init(stk_axis *axis, void *memory, uint32_t source_px, uint32_t ta
     measure(axis);
     /* Rows of the least length that all fit, so that the table stays in the cache. */
     for (uint32_t i = 1; i < target_px; i++) {
-        memmove(axis->weight + (size_t)i * axis->tap_count, axis->weight + i * stride, axis->tap_count * sizeof(int16_t));
+        memmove(axis->weight + (size_t)i * axis->tap_count, axis->weight + i * stride,
+                axis->tap_count * sizeof(int16_t));
     }
     if (!axis->wide) fill_groups(axis);
 }

@@ -2,11 +2,12 @@
  *
  * PyTorch's antialiased bicubic for uint8, in integers (spec-qwen3vl.md section 2.2): target i is
  *
- *     clamp((2^(precision-1) + sum over j < count[i] of source[first[i] + j] * weight[i][j]) >> precision, 0, 255)
+ *     clamp((2^(precision-1) + sum over j < count[i] of source[first[i] + j] * weight[i][j]) >> precision, 0,
+ * 255)
  *
- * A mirrored axis runs against the stored order: targets keep their upright numbers, sources their stored ones, so that
- * first falls as i rises.  The weights are those of the upright axis turned round, which is not the same in the last bit
- * as weighing the turned axis. */
+ * A mirrored axis runs against the stored order: targets keep their upright numbers, sources their stored
+ * ones, so that first falls as i rises.  The weights are those of the upright axis turned round, which is not
+ * the same in the last bit as weighing the turned axis. */
 #ifndef STK_IMAGE_AXIS_H
 #define STK_IMAGE_AXIS_H
 
@@ -17,24 +18,25 @@ enum { STK_AXIS_GROUP = 8 }; /* targets that the vector kernels make at once */
 typedef struct stk_axis {
     uint32_t source_px, target_px;
     bool mirrored;
-    bool wide;             /* four neighbouring targets reach too far apart for the tables of groups below */
-    uint32_t precision;    /* 1..22 */
-    uint32_t tap_count;    /* weights of a target in the table; a multiple of 4, of 16 when wide */
-    uint32_t window;       /* source rows that must be held at once, when rows come in order */
+    bool wide;          /* four neighbouring targets reach too far apart for the tables of groups below */
+    uint32_t precision; /* 1..22 */
+    uint32_t tap_count; /* weights of a target in the table; a multiple of 4, of 16 when wide */
+    uint32_t window;    /* source rows that must be held at once, when rows come in order */
     uint32_t *first, *count; /* target_px each */
-    int16_t *weight;       /* target_px rows of tap_count, zero behind count */
+    int16_t *weight;         /* target_px rows of tap_count, zero behind count */
 
-    /* For groups of 8 targets, unless wide: each half of 4 loads 16 source bytes from base + 4 * chunk, picks bytes by
-     * two masks (taps 0 and 1, taps 2 and 3 of the chunk), and multiplies by group_weight. */
-    uint32_t *base;          /* 2 a group */
-    uint8_t *mask;           /* 2 x 32 bytes a group */
-    int16_t *group_weight;   /* tap_count / 4 chunks of 2 x 16 a group */
+    /* For groups of 8 targets, unless wide: each half of 4 loads 16 source bytes from base + 4 * chunk, picks
+     * bytes by two masks (taps 0 and 1, taps 2 and 3 of the chunk), and multiplies by group_weight. */
+    uint32_t *base;        /* 2 a group */
+    uint8_t *mask;         /* 2 x 32 bytes a group */
+    int16_t *group_weight; /* tap_count / 4 chunks of 2 x 16 a group */
 } stk_axis;
 
 /* Bytes that a table takes at most. */
 size_t stk_axis_bytes(uint32_t source_px, uint32_t target_px);
 
-/* Make the table in memory of stk_axis_bytes(), 64-byte aligned and zeroed.  Sizes are at least 1 and differ. */
+/* Make the table in memory of stk_axis_bytes(), 64-byte aligned and zeroed.  Sizes are at least 1 and differ.
+ */
 void stk_axis_init(stk_axis *axis, void *memory, uint32_t source_px, uint32_t target_px, bool mirrored);
 
 #endif

@@ -1,8 +1,8 @@
 /* codec.h - one way to read rows from a JPEG, a PNG or a WebP, and to read their headers.
  *
- * A codec hands over stored rows from top to bottom: one byte a pixel when the picture is grey (channels == 1), else
- * R, G, B.  What a row needs to become that (palette, CMYK, 16 bit, dropped alpha) is done inside, as Pillow's
- * convert("RGB") does it (spec-qwen3vl.md section 1.2). */
+ * A codec hands over stored rows from top to bottom: one byte a pixel when the picture is grey (channels ==
+ * 1), else R, G, B.  What a row needs to become that (palette, CMYK, 16 bit, dropped alpha) is done inside,
+ * as Pillow's convert("RGB") does it (spec-qwen3vl.md section 1.2). */
 #ifndef STK_IMAGE_CODEC_H
 #define STK_IMAGE_CODEC_H
 
@@ -35,17 +35,17 @@ struct stk_codec {
     uint32_t channels; /* 1 or 3 */
 };
 
-/* A codec's state lives in the scratch, which gives it band_bytes for its rows (stk_codec_band_bytes).  bytes stay
- * valid and unchanged until close; info is what a probe of them said.  After failure nothing is open. */
+/* A codec's state lives in the scratch, which gives it band_bytes for its rows (stk_codec_band_bytes).  bytes
+ * stay valid and unchanged until close; info is what a probe of them said.  After failure nothing is open. */
 stk_status stk_jpeg_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                         const stk_image_info *info, const stk_limits *limits,
-                         stk_reason *reason, stk_error *err) STK_MUST_USE;
+                         const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
+                         stk_error *err) STK_MUST_USE;
 stk_status stk_png_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                        const stk_image_info *info, const stk_limits *limits,
-                        stk_reason *reason, stk_error *err) STK_MUST_USE;
+                        const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
+                        stk_error *err) STK_MUST_USE;
 stk_status stk_webp_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                         const stk_image_info *info, const stk_limits *limits,
-                         stk_reason *reason, stk_error *err) STK_MUST_USE;
+                         const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
+                         stk_error *err) STK_MUST_USE;
 
 size_t stk_jpeg_state_bytes(void);
 size_t stk_png_state_bytes(void);
@@ -72,16 +72,17 @@ stk_status stk_webp_probe(stk_header *header, stk_reason *reason, stk_bytes byte
                           stk_error *err) STK_MUST_USE;
 
 /* width x height against the limit: STK_ERR_MEDIA_LIMIT with both in the message. */
-stk_status stk_image_check_px(uint32_t width_px, uint32_t height_px, const stk_limits *limits, stk_reason *reason,
-                              stk_error *err) STK_MUST_USE;
+stk_status stk_image_check_px(uint32_t width_px, uint32_t height_px, const stk_limits *limits,
+                              stk_reason *reason, stk_error *err) STK_MUST_USE;
 
 /* The size that a codec found against the one that the work was planned with: STK_REASON_CHANGED. */
-stk_status stk_image_check_same(const stk_image_info *info, uint32_t width_px, uint32_t height_px, stk_reason *reason,
-                                stk_error *err) STK_MUST_USE;
+stk_status stk_image_check_same(const stk_image_info *info, uint32_t width_px, uint32_t height_px,
+                                stk_reason *reason, stk_error *err) STK_MUST_USE;
 
 /* One fault of the bytes: fills reason and err. */
 stk_status stk_image_broken(stk_reason *reason, stk_error *err, const char *format, ...) STK_PRINTF(3, 4);
-stk_status stk_image_unsupported(stk_reason *reason, stk_error *err, const char *format, ...) STK_PRINTF(3, 4);
+stk_status stk_image_unsupported(stk_reason *reason, stk_error *err, const char *format, ...)
+    STK_PRINTF(3, 4);
 
 /* Big-endian numbers of headers. */
 static inline uint32_t stk_be16(const uint8_t *p)

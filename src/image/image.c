@@ -2,13 +2,16 @@
  *
  *     stored row -> planes -> [along] -> ring of rows -> [across] -> line \                 upright
  *     stored row -> planes -> ring of rows -> [across] -> [along] -> line  > band of P lines -> patches
- *                                                                         /                 on its side (5..8)
+ *                                                                         /                 on its side
+ * (5..8)
  *
- * "along" is along a stored row and "across" goes from row to row.  The reference resizes the upright picture's width
- * first; when the picture lies on its side that is across, and its lines are columns of the target.  A pass whose size
- * does not change falls away.  Mirrored axes only change weights and the order of lines.  Nothing holds the picture.
+ * "along" is along a stored row and "across" goes from row to row.  The reference resizes the upright
+ * picture's width first; when the picture lies on its side that is across, and its lines are columns of the
+ * target.  A pass whose size does not change falls away.  Mirrored axes only change weights and the order of
+ * lines.  Nothing holds the picture.
  *
- * Not here: how rows are decoded (jpeg.c, png.c, webp.c), the weights (axis.c), the inner loops (kernels.c). */
+ * Not here: how rows are decoded (jpeg.c, png.c, webp.c), the weights (axis.c), the inner loops (kernels.c).
+ */
 #include "image/image.h"
 
 #include <math.h>
@@ -23,7 +26,8 @@ enum {
     BLOCK_KEPT_BYTES = 2 * 1024 * 1024,
     MAX_PATCH_PX = 64,
 };
-_Static_assert(AXIS_SLOTS * AXIS_KEPT_BYTES + BLOCK_KEPT_BYTES <= STK_IMAGE_SCRATCH_KEPT_BYTES, "what a scratch keeps");
+_Static_assert(AXIS_SLOTS *AXIS_KEPT_BYTES + BLOCK_KEPT_BYTES <= STK_IMAGE_SCRATCH_KEPT_BYTES,
+               "what a scratch keeps");
 
 struct stk_image_spec {
     stk_limits limits;
@@ -47,7 +51,7 @@ struct stk_image_scratch {
     void *codec_state;
 };
 
-/* --- spec ---------------------------------------------------------------------------------------------------------- */
+/* --- spec --- */
 
 static bool is_usable(double mean, double deviation)
 {
@@ -61,12 +65,15 @@ stk_status stk_image_spec_create(stk_image_spec **out, const stk_model *model, s
     *out = NULL;
     if (model->patch_px < 1 || model->patch_px > MAX_PATCH_PX || model->merge < 1 || model->merge > 16 ||
         model->temporal < 1 || model->temporal > 16) {
-        return stk_fail(err, STK_ERR_MODEL, "patches of %u pixels, merged by %u, %u frames deep, are not supported: check preprocessor_config.json",
+        return stk_fail(err, STK_ERR_MODEL,
+                        "patches of %u pixels, merged by %u, %u frames deep, are not supported: check "
+                        "preprocessor_config.json",
                         model->patch_px, model->merge, model->temporal);
     }
     for (int ch = 0; ch < 3; ch++) {
         if (is_usable(model->image_mean[ch], model->image_std[ch])) continue;
-        return stk_fail(err, STK_ERR_MODEL, "image_mean %g and image_std %g cannot be used: check preprocessor_config.json",
+        return stk_fail(err, STK_ERR_MODEL,
+                        "image_mean %g and image_std %g cannot be used: check preprocessor_config.json",
                         model->image_mean[ch], model->image_std[ch]);
     }
     stk_image_spec *const spec = stk_alloc(STK_TAG_IMAGE, sizeof *spec);
@@ -98,7 +105,7 @@ size_t stk_image_patch_bytes(const stk_image_spec *spec)
     return values;
 }
 
-/* --- scratch ------------------------------------------------------------------------------------------------------- */
+/* --- scratch --- */
 
 static size_t codec_state_bytes(void)
 {
@@ -143,7 +150,8 @@ static const stk_axis *find_axis(stk_image_scratch *s, uint32_t source_px, uint3
     axis_slot *oldest = &s->slot[0];
     for (int i = 0; i < AXIS_SLOTS; i++) {
         axis_slot *const slot = &s->slot[i];
-        if (slot->axis.source_px == source_px && slot->axis.target_px == target_px && slot->axis.mirrored == mirrored) {
+        if (slot->axis.source_px == source_px && slot->axis.target_px == target_px &&
+            slot->axis.mirrored == mirrored) {
             slot->used_at = s->now;
             return &slot->axis;
         }
@@ -175,22 +183,22 @@ static void shrink(stk_image_scratch *s)
     }
 }
 
-/* --- one picture ---------------------------------------------------------------------------------------------------- */
+/* --- one picture --- */
 
 typedef struct job {
     const stk_image_spec *spec;
     stk_codec *codec;
-    uint32_t plane_count;          /* 1 or 3 */
-    bool on_side;                  /* lines are columns of the target */
+    uint32_t plane_count;           /* 1 or 3 */
+    bool on_side;                   /* lines are columns of the target */
     bool turns_along, turns_across; /* against the stored order */
     uint32_t length_px, line_count; /* of the target, as the lines run */
     const stk_axis *along, *across; /* NULL: the size stays */
 
     uint8_t *codec_band;
-    uint8_t *row;   /* planes of one stored row */
-    uint8_t *ring;  /* ring_rows x planes */
-    uint8_t *band;  /* planes x P lines */
-    uint8_t *tile;  /* three squares of P, for bands of columns */
+    uint8_t *row;            /* planes of one stored row */
+    uint8_t *ring;           /* ring_rows x planes */
+    uint8_t *band;           /* planes x P lines */
+    uint8_t *tile;           /* three squares of P, for bands of columns */
     const uint8_t **tap_row; /* ring_rows pointers: the rows that a line is made of */
     size_t row_stride, ring_stride, line_stride;
     uint32_t ring_rows, band_lines;
@@ -213,12 +221,16 @@ static size_t padded(uint32_t length_px)
 static bool add_product(size_t *sum, size_t a, size_t b)
 {
     size_t product;
-    return !stk_mul_overflows(&product, a, b) && !stk_add_overflows(sum, *sum, stk_round_up(product, STK_ALIGN_BYTES));
+    return !stk_mul_overflows(&product, a, b) &&
+           !stk_add_overflows(sum, *sum, stk_round_up(product, STK_ALIGN_BYTES));
 }
 
-static bool plan_layout(layout *l, uint32_t width_px, uint32_t length_px, uint32_t window, bool on_side, uint32_t band_lines)
+static bool plan_layout(layout *l, uint32_t width_px, uint32_t length_px, uint32_t window, bool on_side,
+                        uint32_t band_lines)
 {
-    *l = (layout){.codec_band = stk_codec_band_bytes(width_px), .row_stride = padded(width_px), .line_stride = padded(length_px)};
+    *l = (layout){.codec_band = stk_codec_band_bytes(width_px),
+                  .row_stride = padded(width_px),
+                  .line_stride = padded(length_px)};
     l->ring_stride = on_side ? l->row_stride : l->line_stride;
     l->ring_rows = window;
     return add_product(&l->total_bytes, l->codec_band, 1) && add_product(&l->total_bytes, l->row_stride, 3) &&
@@ -238,7 +250,8 @@ static void orient(job *j, uint8_t orientation)
 static stk_status no_memory(stk_reason *reason, size_t bytes, stk_error *err)
 {
     *reason = STK_REASON_NONE;
-    const stk_status status = stk_fail(err, STK_ERR_NOMEM, "no memory for %zu bytes to resize an image", bytes);
+    const stk_status status =
+        stk_fail(err, STK_ERR_NOMEM, "no memory for %zu bytes to resize an image", bytes);
     stk_error_stage(err, STK_STAGE_TRANSFORM);
     return status;
 }
@@ -260,7 +273,8 @@ static stk_status prepare(job *j, stk_image_scratch *s, const stk_image_info *in
         if (!j->across) return no_memory(reason, stk_axis_bytes(info->height_px, j->line_count), err);
     }
     layout l;
-    const bool fits = plan_layout(&l, info->width_px, j->length_px, j->across ? j->across->window : 0, j->on_side, j->band_lines);
+    const bool fits = plan_layout(&l, info->width_px, j->length_px, j->across ? j->across->window : 0,
+                                  j->on_side, j->band_lines);
     if (!fits) return no_memory(reason, SIZE_MAX, err);
     if (s->block_bytes < l.total_bytes) {
         stk_free(s->block);
@@ -284,15 +298,17 @@ static stk_status prepare(job *j, stk_image_scratch *s, const stk_image_info *in
 /* The planes of a line in the band, and of a row in the ring. */
 static void line_planes(const job *j, uint8_t **plane, uint32_t line)
 {
-    for (uint32_t p = 0; p < j->plane_count; p++) plane[p] = j->band + (p * j->band_lines + line % j->band_lines) * j->line_stride;
+    for (uint32_t p = 0; p < j->plane_count; p++)
+        plane[p] = j->band + (p * j->band_lines + line % j->band_lines) * j->line_stride;
 }
 
 static void ring_planes(const job *j, uint8_t **plane, uint32_t row)
 {
-    for (uint32_t p = 0; p < j->plane_count; p++) plane[p] = j->ring + (p * j->ring_rows + row % j->ring_rows) * j->ring_stride;
+    for (uint32_t p = 0; p < j->plane_count; p++)
+        plane[p] = j->ring + (p * j->ring_rows + row % j->ring_rows) * j->ring_stride;
 }
 
-/* --- bands to their final place ------------------------------------------------------------------------------------- */
+/* --- bands to their final place --- */
 
 static uint8_t *patch_at(const job *j, uint32_t patch_x, uint32_t patch_y)
 {
@@ -340,19 +356,24 @@ static void band_to_rgb(const job *j, uint32_t band)
 static void line_done(job *j, uint32_t line)
 {
     j->lines_out++;
-    const bool last = j->turns_across ? line % j->band_lines == 0
-                                      : line % j->band_lines == j->band_lines - 1 || line == j->line_count - 1;
+    const bool last = j->turns_across
+                          ? line % j->band_lines == 0
+                          : line % j->band_lines == j->band_lines - 1 || line == j->line_count - 1;
     if (!last) return;
-    if (j->patches) band_to_patches(j, line / j->band_lines);
-    else band_to_rgb(j, line / j->band_lines);
+    if (j->patches)
+        band_to_patches(j, line / j->band_lines);
+    else
+        band_to_rgb(j, line / j->band_lines);
 }
 
-/* --- rows to lines -------------------------------------------------------------------------------------------------- */
+/* --- rows to lines --- */
 
 static void unpack(const job *j, uint8_t *const *plane, const uint8_t *row)
 {
-    if (j->plane_count == 3) j->spec->kernels.split(plane[0], plane[1], plane[2], row, j->codec->width_px);
-    else memcpy(plane[0], row, j->codec->width_px);
+    if (j->plane_count == 3)
+        j->spec->kernels.split(plane[0], plane[1], plane[2], row, j->codec->width_px);
+    else
+        memcpy(plane[0], row, j->codec->width_px);
 }
 
 static bool works_along(const job *j)
@@ -379,7 +400,8 @@ static void go_across(const job *j, uint8_t *const *dst, uint32_t line)
     const size_t length = j->on_side ? j->codec->width_px : j->length_px;
     const int16_t *const weight = a->weight + (size_t)line * a->tap_count;
     for (uint32_t p = 0; p < j->plane_count; p++) {
-        for (uint32_t t = 0; t < count; t++) j->tap_row[t] = j->ring + (p * j->ring_rows + (first + t) % j->ring_rows) * j->ring_stride;
+        for (uint32_t t = 0; t < count; t++)
+            j->tap_row[t] = j->ring + (p * j->ring_rows + (first + t) % j->ring_rows) * j->ring_stride;
         j->spec->kernels.across(dst[p], j->tap_row, weight, count, a->precision, length);
     }
 }
@@ -412,8 +434,10 @@ static void feed(job *j, const uint8_t *stored)
 {
     uint8_t *row[3], *to[3];
     for (uint32_t p = 0; p < 3; p++) row[p] = j->row + p * j->row_stride;
-    if (j->across) ring_planes(j, to, j->rows_in);
-    else line_planes(j, to, line_at(j, j->rows_in));
+    if (j->across)
+        ring_planes(j, to, j->rows_in);
+    else
+        line_planes(j, to, line_at(j, j->rows_in));
 
     /* On its side a picture goes across first, so the ring holds rows as stored. */
     if (works_along(j) && !(j->across && j->on_side)) {
@@ -423,8 +447,10 @@ static void feed(job *j, const uint8_t *stored)
         unpack(j, to, stored);
     }
     j->rows_in++;
-    if (j->across) emit_lines(j);
-    else line_done(j, line_at(j, j->rows_in - 1));
+    if (j->across)
+        emit_lines(j);
+    else
+        line_done(j, line_at(j, j->rows_in - 1));
 }
 
 static stk_status pump(job *j, stk_image_times *times, stk_reason *reason, stk_error *err)
@@ -435,7 +461,8 @@ static stk_status pump(job *j, stk_image_times *times, stk_reason *reason, stk_e
         stk_codec_rows rows;
         status = j->codec->ops->read(j->codec, &rows, reason, err);
         const stk_ns decoded = stk_now();
-        for (uint32_t i = 0; status == STK_OK && i < rows.count; i++) feed(j, rows.data + i * rows.stride_bytes);
+        for (uint32_t i = 0; status == STK_OK && i < rows.count; i++)
+            feed(j, rows.data + i * rows.stride_bytes);
         const stk_ns fed = stk_now();
         times->decode_ns += decoded - then;
         times->transform_ns += fed - decoded;
@@ -446,26 +473,31 @@ static stk_status pump(job *j, stk_image_times *times, stk_reason *reason, stk_e
     return status;
 }
 
-static stk_status open_codec(job *j, stk_image_scratch *s, stk_bytes bytes, const stk_image_info *info, stk_reason *reason,
-                             stk_error *err)
+static stk_status open_codec(job *j, stk_image_scratch *s, stk_bytes bytes, const stk_image_info *info,
+                             stk_reason *reason, stk_error *err)
 {
     const stk_limits *const limits = &j->spec->limits;
     switch (info->format) {
-    case STK_FORMAT_JPEG: return stk_jpeg_open(&j->codec, s->codec_state, j->codec_band, bytes, info, limits, reason, err);
-    case STK_FORMAT_PNG: return stk_png_open(&j->codec, s->codec_state, j->codec_band, bytes, info, limits, reason, err);
-    case STK_FORMAT_WEBP: return stk_webp_open(&j->codec, s->codec_state, j->codec_band, bytes, info, limits, reason, err);
+    case STK_FORMAT_JPEG:
+        return stk_jpeg_open(&j->codec, s->codec_state, j->codec_band, bytes, info, limits, reason, err);
+    case STK_FORMAT_PNG:
+        return stk_png_open(&j->codec, s->codec_state, j->codec_band, bytes, info, limits, reason, err);
+    case STK_FORMAT_WEBP:
+        return stk_webp_open(&j->codec, s->codec_state, j->codec_band, bytes, info, limits, reason, err);
     case STK_FORMAT_UNKNOWN: break;
     }
     return stk_image_unsupported(reason, err, "a picture of unknown format: probe it first");
 }
 
-static stk_status run(job *j, stk_image_scratch *s, stk_bytes bytes, const stk_image_info *info, uint8_t orientation,
-                      uint32_t target_width_px, uint32_t target_height_px, stk_image_times *times, stk_reason *reason,
-                      stk_error *err)
+static stk_status run(job *j, stk_image_scratch *s, stk_bytes bytes, const stk_image_info *info,
+                      uint8_t orientation, uint32_t target_width_px, uint32_t target_height_px,
+                      stk_image_times *times, stk_reason *reason, stk_error *err)
 {
     *reason = STK_REASON_NONE;
-    if (!target_width_px || !target_height_px || !info->width_px || !info->height_px || orientation < 1 || orientation > 8) {
-        return stk_fail(err, STK_ERR_USAGE, "an image of %ux%u pixels cannot become %ux%u with orientation %u", info->width_px,
+    if (!target_width_px || !target_height_px || !info->width_px || !info->height_px || orientation < 1 ||
+        orientation > 8) {
+        return stk_fail(err, STK_ERR_USAGE,
+                        "an image of %ux%u pixels cannot become %ux%u with orientation %u", info->width_px,
                         info->height_px, target_width_px, target_height_px, orientation);
     }
     stk_image_times unused = {0};
@@ -488,25 +520,29 @@ static stk_status run(job *j, stk_image_scratch *s, stk_bytes bytes, const stk_i
     return status;
 }
 
-stk_status stk_image_patches(void *patches, const stk_image_spec *spec, stk_image_scratch *scratch, stk_bytes bytes,
-                             const stk_image_info *info, uint8_t orientation, uint32_t target_width_px,
-                             uint32_t target_height_px, stk_image_times *times, stk_reason *reason, stk_error *err)
+stk_status stk_image_patches(void *patches, const stk_image_spec *spec, stk_image_scratch *scratch,
+                             stk_bytes bytes, const stk_image_info *info, uint8_t orientation,
+                             uint32_t target_width_px, uint32_t target_height_px, stk_image_times *times,
+                             stk_reason *reason, stk_error *err)
 {
     const uint32_t factor = spec->rule.side_px * spec->merge;
     if (target_width_px % factor || target_height_px % factor) {
         *reason = STK_REASON_NONE;
-        return stk_fail(err, STK_ERR_USAGE, "a target of %ux%u pixels is no multiple of %u", target_width_px, target_height_px, factor);
+        return stk_fail(err, STK_ERR_USAGE, "a target of %ux%u pixels is no multiple of %u", target_width_px,
+                        target_height_px, factor);
     }
     job j = {.spec = spec, .patches = patches};
-    const stk_status status = run(&j, scratch, bytes, info, orientation, target_width_px, target_height_px, times, reason, err);
+    const stk_status status =
+        run(&j, scratch, bytes, info, orientation, target_width_px, target_height_px, times, reason, err);
     /* Stores past the cache are seen by others only behind a fence. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return status;
 }
 
-stk_status stk_image_rgb(uint8_t *rgb, const stk_image_spec *spec, stk_image_scratch *scratch, stk_bytes bytes,
-                         const stk_image_info *info, uint8_t orientation, uint32_t target_width_px, uint32_t target_height_px,
-                         stk_reason *reason, stk_error *err)
+stk_status stk_image_rgb(uint8_t *rgb, const stk_image_spec *spec, stk_image_scratch *scratch,
+                         stk_bytes bytes, const stk_image_info *info, uint8_t orientation,
+                         uint32_t target_width_px, uint32_t target_height_px, stk_reason *reason,
+                         stk_error *err)
 {
     job j = {.spec = spec, .rgb = rgb};
     return run(&j, scratch, bytes, info, orientation, target_width_px, target_height_px, NULL, reason, err);
@@ -524,14 +560,22 @@ void stk_image_grey(void *patches, const stk_image_spec *spec, uint64_t patch_co
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* --- memory ---------------------------------------------------------------------------------------------------------- */
+/* --- memory --- */
 
-/* What a library takes when the header was not read: the worst of its format. */
+/* What a library takes when only facts are known: the worst of its format. */
 static uint64_t codec_bytes(const stk_image_info *info)
 {
     if (info->codec_bytes) return info->codec_bytes;
-    const uint64_t px = (uint64_t)info->width_px * info->height_px, sides = (uint64_t)info->width_px + info->height_px;
-    return 2 * 1024 * 1024 + sides * 1024 + px * (info->format == STK_FORMAT_WEBP ? 12u : info->format == STK_FORMAT_PNG ? 3u : 8u);
+    const uint64_t px = (uint64_t)info->width_px * info->height_px;
+    const uint64_t sides = (uint64_t)info->width_px + info->height_px;
+    uint64_t each = 0; /* bytes a pixel */
+    switch (info->format) {
+    case STK_FORMAT_UNKNOWN:
+    case STK_FORMAT_WEBP: each = 12; break;
+    case STK_FORMAT_PNG: each = info->whole ? 4 : 0; break;
+    case STK_FORMAT_JPEG: each = info->whole ? 8 : 0; break;
+    }
+    return 2 * 1024 * 1024 + sides * 1024 + px * each;
 }
 
 static size_t resize_bytes(const stk_image_info *info, uint32_t length_px, uint32_t line_count, bool on_side)
@@ -539,7 +583,8 @@ static size_t resize_bytes(const stk_image_info *info, uint32_t length_px, uint3
     const uint32_t down = info->height_px > line_count ? (info->height_px + line_count - 1) / line_count : 1;
     layout l;
     if (!plan_layout(&l, info->width_px, length_px, 4 * down + 4, on_side, MAX_PATCH_PX)) return SIZE_MAX / 4;
-    return l.total_bytes + stk_axis_bytes(info->width_px, length_px) + stk_axis_bytes(info->height_px, line_count);
+    return l.total_bytes + stk_axis_bytes(info->width_px, length_px) +
+           stk_axis_bytes(info->height_px, line_count);
 }
 
 size_t stk_image_work_bytes(const stk_image_info *info, uint32_t target_width_px, uint32_t target_height_px)

@@ -1,9 +1,11 @@
-/* jpeg.c - JPEG headers, and rows from libjpeg-turbo with its defaults, which are Pillow's (spec-qwen3vl.md 1.1).
+/* jpeg.c - JPEG headers, and rows from libjpeg-turbo with its defaults, which are Pillow's
+ * (spec-qwen3vl.md 1.1).
  *
- * The library reports errors by a long jump: every function here that calls it sets the target anew, and owns nothing
- * that a jump could lose.  Bytes come from memory; when they end the library is told to wait (as Pillow's reader does)
- * and the picture counts as truncated, unless its last row was complete.  A decompressor is made for each picture:
- * kept ones would lend the tables of one file to a next one that lacks its own. */
+ * The library reports errors by a long jump: every function here that calls it sets the target anew, and owns
+ * nothing that a jump could lose.  Bytes come from memory; when they end the library is told to wait (as
+ * Pillow's reader does) and the picture counts as truncated, unless its last row was complete.  A
+ * decompressor is made for each picture: kept ones would lend the tables of one file to a next one that lacks
+ * its own. */
 #include <setjmp.h>
 #include <stdio.h>
 
@@ -32,7 +34,7 @@ size_t stk_jpeg_state_bytes(void)
     return sizeof(jpeg_codec);
 }
 
-/* --- the library's call-backs ------------------------------------------------------------------------------------- */
+/* --- the library's call-backs --- */
 
 static jpeg_codec *owner(j_common_ptr lib)
 {
@@ -72,12 +74,14 @@ static boolean on_fill(j_decompress_ptr lib)
 static void on_skip(j_decompress_ptr lib, long count)
 {
     if (count <= 0) return;
-    const size_t skipped = (size_t)count < lib->src->bytes_in_buffer ? (size_t)count : lib->src->bytes_in_buffer;
+    const size_t skipped =
+        (size_t)count < lib->src->bytes_in_buffer ? (size_t)count : lib->src->bytes_in_buffer;
     lib->src->next_input_byte += skipped;
     lib->src->bytes_in_buffer -= skipped;
 }
 
-/* Called while a picture of several scans is read whole: thousands of scans over one picture are an attack. */
+/* Called while a picture of several scans is read whole: thousands of scans over one picture are an attack.
+ */
 static void on_progress(j_common_ptr lib)
 {
     jpeg_codec *const c = owner(lib);
@@ -86,34 +90,42 @@ static void on_progress(j_common_ptr lib)
     longjmp(c->on_error, 1);
 }
 
-/* --- rows ---------------------------------------------------------------------------------------------------------- */
+/* --- rows --- */
 
 static stk_status report(const jpeg_codec *c, stk_reason *reason, stk_error *err)
 {
     if (c->over_scans) {
         *reason = STK_REASON_MEDIA_LIMIT;
-        const stk_status status =
-            stk_fail(err, STK_ERR_MEDIA_LIMIT, "the JPEG has more than %u scans: raise limits.jpeg_scans or leave it out", c->scan_limit);
+        const stk_status status = stk_fail(
+            err, STK_ERR_MEDIA_LIMIT,
+            "the JPEG has more than %u scans: raise limits.jpeg_scans or leave it out", c->scan_limit);
         stk_error_stage(err, STK_STAGE_DECODE);
         return status;
     }
     switch (c->errors.msg_code) {
     case JERR_OUT_OF_MEMORY: {
-        const stk_status status = stk_fail(err, STK_ERR_NOMEM, "no memory to decode a JPEG of %ux%u pixels", c->lib.image_width, c->lib.image_height);
+        const stk_status status = stk_fail(err, STK_ERR_NOMEM, "no memory to decode a JPEG of %ux%u pixels",
+                                           c->lib.image_width, c->lib.image_height);
         *reason = STK_REASON_NONE;
         stk_error_stage(err, STK_STAGE_DECODE);
         return status;
     }
-    case JERR_SOF_UNSUPPORTED: case JERR_BAD_PRECISION: case JERR_CONVERSION_NOTIMPL: case JERR_NOT_COMPILED:
+    case JERR_SOF_UNSUPPORTED:
+    case JERR_BAD_PRECISION:
+    case JERR_CONVERSION_NOTIMPL:
+    case JERR_NOT_COMPILED:
     case JERR_ARITH_NOTIMPL:
-        return stk_image_unsupported(reason, err, "a kind of JPEG that is not supported (%s): convert it", c->message);
-    default: return stk_image_broken(reason, err, "broken JPEG (%s): fetch it again or leave it out", c->message);
+        return stk_image_unsupported(reason, err, "a kind of JPEG that is not supported (%s): convert it",
+                                     c->message);
+    default:
+        return stk_image_broken(reason, err, "broken JPEG (%s): fetch it again or leave it out", c->message);
     }
 }
 
 static stk_status truncated(stk_reason *reason, stk_error *err)
 {
-    return stk_image_broken(reason, err, "truncated JPEG: the file ends before its last row; fetch it again or leave it out");
+    return stk_image_broken(
+        reason, err, "truncated JPEG: the file ends before its last row; fetch it again or leave it out");
 }
 
 /* Pillow's conversion of what the library calls CMYK, which Adobe stores inverted: K' is the stored K. */
@@ -150,7 +162,8 @@ static stk_status jpeg_read(stk_codec *codec, stk_codec_rows *rows, stk_reason *
     return STK_OK;
 }
 
-/* Markers behind the last row may be broken enough for an error; that the end marker is missing does not matter here. */
+/* Markers behind the last row may be broken enough for an error; that the end marker is missing does not
+ * matter here. */
 static stk_status jpeg_finish(stk_codec *codec, stk_reason *reason, stk_error *err)
 {
     jpeg_codec *const c = (jpeg_codec *)codec;
@@ -165,7 +178,8 @@ static void jpeg_close(stk_codec *codec)
     codec->ops = NULL;
 }
 
-static stk_status open_lib(jpeg_codec *c, stk_bytes bytes, const stk_image_info *info, stk_reason *reason, stk_error *err)
+static stk_status open_lib(jpeg_codec *c, stk_bytes bytes, const stk_image_info *info, stk_reason *reason,
+                           stk_error *err)
 {
     struct jpeg_decompress_struct *const lib = &c->lib;
     if (setjmp(c->on_error)) return report(c, reason, err);
@@ -178,17 +192,20 @@ static stk_status open_lib(jpeg_codec *c, stk_bytes bytes, const stk_image_info 
     if (jpeg_read_header(lib, TRUE) != JPEG_HEADER_OK) return truncated(reason, err);
     STK_TRY(stk_image_check_same(info, lib->image_width, lib->image_height, reason, err));
     if (lib->num_components != 1 && lib->num_components != 3 && lib->num_components != 4) {
-        return stk_image_unsupported(reason, err, "a JPEG of %d components is not supported: convert it", lib->num_components);
+        return stk_image_unsupported(reason, err, "a JPEG of %d components is not supported: convert it",
+                                     lib->num_components);
     }
-    lib->out_color_space = lib->num_components == 1 ? JCS_GRAYSCALE : lib->num_components == 3 ? JCS_RGB : JCS_CMYK;
+    lib->out_color_space = lib->num_components == 1   ? JCS_GRAYSCALE
+                           : lib->num_components == 3 ? JCS_RGB
+                                                      : JCS_CMYK;
     c->inverted_cmyk = lib->num_components == 4;
     if (!jpeg_start_decompress(lib)) return truncated(reason, err);
     return STK_OK;
 }
 
 stk_status stk_jpeg_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                         const stk_image_info *info, const stk_limits *limits,
-                         stk_reason *reason, stk_error *err)
+                         const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
+                         stk_error *err)
 {
     static const stk_codec_ops ops = {jpeg_read, jpeg_finish, jpeg_close};
     jpeg_codec *const c = state;
@@ -213,13 +230,14 @@ stk_status stk_jpeg_open(stk_codec **out, void *state, uint8_t *band, stk_bytes 
         jpeg_destroy_decompress(&c->lib);
         return status;
     }
-    c->codec = (stk_codec){&ops, c->lib.output_width, c->lib.output_height, c->lib.num_components == 1 ? 1 : 3};
+    c->codec =
+        (stk_codec){&ops, c->lib.output_width, c->lib.output_height, c->lib.num_components == 1 ? 1 : 3};
     c->stride_bytes = (size_t)c->lib.output_width * (size_t)c->lib.output_components + STK_PAD_BYTES;
     *out = &c->codec;
     return STK_OK;
 }
 
-/* --- the header ---------------------------------------------------------------------------------------------------- */
+/* --- the header --- */
 
 /* What a frame and its first scan say about the library's memory. */
 typedef struct frame {
@@ -232,7 +250,8 @@ static uint64_t round_up(uint64_t value, uint64_t to)
     return (value + to - 1) / to * to;
 }
 
-/* Rows for up-sampling and conversion; in a picture of several scans also 16 bits for each coefficient of all. */
+/* Rows for up-sampling and conversion; in a picture of several scans also 16 bits for each coefficient of
+ * all. */
 static uint64_t library_bytes(const frame *f, bool whole)
 {
     const uint64_t width = round_up(f->width_px, 8 * f->h_max), height = round_up(f->height_px, 8 * f->v_max);
@@ -245,34 +264,42 @@ static uint64_t library_bytes(const frame *f, bool whole)
     return sum;
 }
 
-static stk_status read_frame(frame *f, uint8_t marker, const uint8_t *data, size_t size_bytes, stk_reason *reason,
-                             stk_error *err)
+static stk_status read_frame(frame *f, uint8_t marker, const uint8_t *data, size_t size_bytes,
+                             stk_reason *reason, stk_error *err)
 {
-    if (size_bytes < 6) return stk_image_broken(reason, err, "broken JPEG (a frame header of %zu bytes): leave it out", size_bytes);
+    if (size_bytes < 6)
+        return stk_image_broken(reason, err, "broken JPEG (a frame header of %zu bytes): leave it out",
+                                size_bytes);
     *f = (frame){.seen = true, .progressive = marker == 0xc2 || marker == 0xca};
     if (data[0] != 8) {
-        return stk_image_unsupported(reason, err, "a JPEG of %u bits a sample is not supported: convert it to 8", data[0]);
+        return stk_image_unsupported(reason, err,
+                                     "a JPEG of %u bits a sample is not supported: convert it to 8", data[0]);
     }
     if (marker != 0xc0 && marker != 0xc1 && marker != 0xc2 && marker != 0xc9 && marker != 0xca) {
-        return stk_image_unsupported(reason, err, "a %s JPEG (process SOF%u) is not supported: convert it to baseline",
+        return stk_image_unsupported(reason, err,
+                                     "a %s JPEG (process SOF%u) is not supported: convert it to baseline",
                                      marker == 0xc3 ? "lossless" : "rare kind of", marker & 15u);
     }
     f->height_px = stk_be16(data + 1);
     f->width_px = stk_be16(data + 3);
     f->components = data[5];
     if (f->components != 1 && f->components != 3 && f->components != 4) {
-        return stk_image_unsupported(reason, err, "a JPEG of %u components is not supported: convert it", f->components);
+        return stk_image_unsupported(reason, err, "a JPEG of %u components is not supported: convert it",
+                                     f->components);
     }
     if (f->width_px == 0 || f->height_px == 0) {
-        return stk_image_broken(reason, err, "broken JPEG (it states %ux%u pixels): leave it out", f->width_px, f->height_px);
+        return stk_image_broken(reason, err, "broken JPEG (it states %ux%u pixels): leave it out",
+                                f->width_px, f->height_px);
     }
-    if (size_bytes < 6 + 3 * (size_t)f->components) return stk_image_broken(reason, err, "broken JPEG (a frame header that is cut): leave it out");
+    if (size_bytes < 6 + 3 * (size_t)f->components)
+        return stk_image_broken(reason, err, "broken JPEG (a frame header that is cut): leave it out");
     for (uint32_t i = 0; i < f->components; i++) {
         const uint32_t factors = data[7 + 3 * i];
         f->h[i] = factors >> 4;
         f->v[i] = factors & 15;
         if (f->h[i] < 1 || f->h[i] > 4 || f->v[i] < 1 || f->v[i] > 4) {
-            return stk_image_broken(reason, err, "broken JPEG (sampling factors %ux%u): leave it out", f->h[i], f->v[i]);
+            return stk_image_broken(reason, err, "broken JPEG (sampling factors %ux%u): leave it out",
+                                    f->h[i], f->v[i]);
         }
         if (f->h[i] > f->h_max) f->h_max = f->h[i];
         if (f->v[i] > f->v_max) f->v_max = f->v[i];
@@ -287,7 +314,8 @@ static void read_app1(stk_orientation_sources *sources, const uint8_t *data, siz
     if (size_bytes >= 6 && memcmp(data, "Exif\0\0", 6) == 0) {
         stk_exif *const exif = &sources->exif;
         const size_t skip = exif->piece_count ? 6 : 0;
-        if (exif->piece_count < STK_EXIF_PIECES) exif->piece[exif->piece_count++] = (stk_bytes){data + skip, size_bytes - skip};
+        if (exif->piece_count < STK_EXIF_PIECES)
+            exif->piece[exif->piece_count++] = (stk_bytes){data + skip, size_bytes - skip};
     } else if (size_bytes >= sizeof xmp && memcmp(data, xmp, sizeof xmp) == 0) {
         sources->xmp = (stk_bytes){data + sizeof xmp, size_bytes - sizeof xmp};
     }
@@ -295,16 +323,19 @@ static void read_app1(stk_orientation_sources *sources, const uint8_t *data, siz
 
 static bool has_segment(uint8_t marker)
 {
-    return marker >= 0xc0 && marker != 0xc8 && !(marker >= 0xd0 && marker <= 0xd9) && !(marker >= 0xf0 && marker <= 0xfd);
+    return marker >= 0xc0 && marker != 0xc8 && !(marker >= 0xd0 && marker <= 0xd9) &&
+           !(marker >= 0xf0 && marker <= 0xfd);
 }
 
 static stk_status cut(stk_bytes bytes, uint64_t total_bytes, stk_reason *reason, stk_error *err)
 {
     if (bytes.size_bytes < total_bytes) return STK_AGAIN;
-    return stk_image_broken(reason, err, "truncated JPEG: the file ends inside its header; fetch it again or leave it out");
+    return stk_image_broken(
+        reason, err, "truncated JPEG: the file ends inside its header; fetch it again or leave it out");
 }
 
-static stk_status fill_info(stk_image_info *info, const frame *f, uint32_t scan_components, stk_reason *reason, stk_error *err)
+static stk_status fill_info(stk_image_info *info, const frame *f, uint32_t scan_components,
+                            stk_reason *reason, stk_error *err)
 {
     if (!f->seen) return stk_image_broken(reason, err, "broken JPEG (a scan without a frame): leave it out");
     info->width_px = f->width_px;
@@ -315,7 +346,8 @@ static stk_status fill_info(stk_image_info *info, const frame *f, uint32_t scan_
 }
 
 /* Markers up to the first scan, as Pillow walks them: rubbish between segments is passed over. */
-stk_status stk_jpeg_probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes, stk_error *err)
+stk_status stk_jpeg_probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
+                          stk_error *err)
 {
     frame f = {0};
     size_t at = 2;

@@ -10,7 +10,8 @@ static void split_c(uint8_t *r, uint8_t *g, uint8_t *b, const uint8_t *rgb, size
     }
 }
 
-static void along_c(uint8_t *const *dst, const uint8_t *const *src, uint32_t plane_count, const stk_axis *axis)
+static void along_c(uint8_t *const *dst, const uint8_t *const *src, uint32_t plane_count,
+                    const stk_axis *axis)
 {
     const int32_t half = 1 << (axis->precision - 1);
     for (uint32_t i = 0; i < axis->target_px; i++) {
@@ -24,8 +25,8 @@ static void along_c(uint8_t *const *dst, const uint8_t *const *src, uint32_t pla
     }
 }
 
-static void across_c(uint8_t *dst, const uint8_t *const *row, const int16_t *weight, uint32_t tap_count, uint32_t precision,
-                     size_t length)
+static void across_c(uint8_t *dst, const uint8_t *const *row, const int16_t *weight, uint32_t tap_count,
+                     uint32_t precision, size_t length)
 {
     const int32_t half = 1 << (precision - 1);
     for (size_t x = 0; x < length; x++) {
@@ -35,7 +36,8 @@ static void across_c(uint8_t *dst, const uint8_t *const *row, const int16_t *wei
     }
 }
 
-static void patch_u8_c(void *patch, const uint8_t *const *plane, size_t stride_bytes, const stk_patch_rule *rule)
+static void patch_u8_c(void *patch, const uint8_t *const *plane, size_t stride_bytes,
+                       const stk_patch_rule *rule)
 {
     uint8_t *out = patch;
     for (uint32_t ch = 0; ch < 3; ch++) {
@@ -45,7 +47,8 @@ static void patch_u8_c(void *patch, const uint8_t *const *plane, size_t stride_b
     }
 }
 
-static void patch_f32_c(void *patch, const uint8_t *const *plane, size_t stride_bytes, const stk_patch_rule *rule)
+static void patch_f32_c(void *patch, const uint8_t *const *plane, size_t stride_bytes,
+                        const stk_patch_rule *rule)
 {
     float *out = patch;
     for (uint32_t ch = 0; ch < 3; ch++) {
@@ -58,7 +61,8 @@ static void patch_f32_c(void *patch, const uint8_t *const *plane, size_t stride_
     }
 }
 
-static void patch_bf16_c(void *patch, const uint8_t *const *plane, size_t stride_bytes, const stk_patch_rule *rule)
+static void patch_bf16_c(void *patch, const uint8_t *const *plane, size_t stride_bytes,
+                         const stk_patch_rule *rule)
 {
     uint16_t *out = patch;
     for (uint32_t ch = 0; ch < 3; ch++) {
@@ -100,7 +104,9 @@ void stk_patch_rule_init(stk_patch_rule *rule, const double mean[3], const doubl
 void stk_image_kernels_init(stk_image_kernels *k, const stk_patch_rule *rule, stk_cpu_level level)
 {
     *k = (stk_image_kernels){.split = split_c, .along = along_c, .across = across_c, .turn = turn_c};
-    k->patch = rule->form == STK_PIXELS_UINT8 ? patch_u8_c : rule->form == STK_PIXELS_FLOAT32 ? patch_f32_c : patch_bf16_c;
+    k->patch = rule->form == STK_PIXELS_UINT8     ? patch_u8_c
+               : rule->form == STK_PIXELS_FLOAT32 ? patch_f32_c
+                                                  : patch_bf16_c;
 #if defined(__x86_64__)
     if (level >= STK_CPU_AVX2) stk_image_kernels_init_avx2(k, rule);
 #else

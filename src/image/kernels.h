@@ -1,4 +1,5 @@
-/* kernels.h - the inner loops: a plain C version of each, and faster ones that equal it bit for bit (style.md 10).
+/* kernels.h - the inner loops: a plain C version of each, and faster ones that equal it bit for bit (style.md
+ * 10).
  *
  * All work on planes of bytes.  Rows may be read and written up to STK_PAD_BYTES past their end. */
 #ifndef STK_IMAGE_KERNELS_H
@@ -11,27 +12,32 @@
 /* r[i], g[i], b[i] = rgb[3 i], rgb[3 i + 1], rgb[3 i + 2] for i < count. */
 typedef void stk_split_fn(uint8_t *r, uint8_t *g, uint8_t *b, const uint8_t *rgb, size_t count);
 
-/* Resize one row of planes along its length: dst[p] gets axis->target_px bytes from the axis->source_px of src[p]. */
-typedef void stk_along_fn(uint8_t *const *dst, const uint8_t *const *src, uint32_t plane_count, const stk_axis *axis);
+/* Resize one row of planes along its length: dst[p] gets axis->target_px bytes from the axis->source_px of
+ * src[p]. */
+typedef void stk_along_fn(uint8_t *const *dst, const uint8_t *const *src, uint32_t plane_count,
+                          const stk_axis *axis);
 
 /* Resize across rows: dst[x] for x < length from tap_count rows and their weights (section 2.2, step 9). */
 typedef void stk_across_fn(uint8_t *dst, const uint8_t *const *row, const int16_t *weight, uint32_t tap_count,
                            uint32_t precision, size_t length);
 
-/* How the bytes of a patch become its final form: value = (byte - mean) / deviation, all in float32 (section 1.5). */
+/* How the bytes of a patch become its final form: value = (byte - mean) / deviation, all in float32
+ * (section 1.5). */
 typedef struct stk_patch_rule {
     stk_pixel_form form;
-    uint32_t side_px, temporal; /* P and Tp */
+    uint32_t side_px, temporal;  /* P and Tp */
     float mean[3], deviation[3]; /* of bytes: 255 times the checkpoint's */
     float f32[3][256];           /* the same as a table, for the reference version */
     uint16_t bf16[3][256];       /* rounded to nearest even */
 } stk_patch_rule;
 
 /* Write one patch: from P rows of P bytes in each of three planes (which may be one and the same). */
-typedef void stk_patch_fn(void *patch, const uint8_t *const *plane, size_t stride_bytes, const stk_patch_rule *rule);
+typedef void stk_patch_fn(void *patch, const uint8_t *const *plane, size_t stride_bytes,
+                          const stk_patch_rule *rule);
 
 /* dst[y * dst_stride + x] = src[x * src_stride + y] for a square of side bytes. */
-typedef void stk_turn_fn(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride, uint32_t side);
+typedef void stk_turn_fn(uint8_t *dst, size_t dst_stride, const uint8_t *src, size_t src_stride,
+                         uint32_t side);
 
 typedef struct stk_image_kernels {
     stk_split_fn *split;

@@ -1,11 +1,12 @@
 /* orientation.c - EXIF, hex profiles and XMP, read as Pillow reads them.
  *
- * Where Pillow refuses a file because its EXIF is broken, the block counts as absent here: the pixels are fine. */
+ * Where Pillow refuses a file because its EXIF is broken, the block counts as absent here: the pixels are
+ * fine. */
 #include "image/orientation.h"
 
 enum { TAG_ORIENTATION = 274, ABSENT = 0, OTHER = 255 };
 
-/* --- EXIF: a TIFF file in a block ------------------------------------------------------------------------------- */
+/* --- EXIF: a TIFF file in a block --- */
 
 /* The joined pieces, from skip_bytes on. */
 typedef struct tiff {
@@ -54,9 +55,13 @@ static bool read_head(tiff *t)
         char magic[4];
         bool big_endian, big_tiff;
     } head[] = {
-        {{'M', 'M', 0, 0x2a}, true, false}, {{'I', 'I', 0x2a, 0}, false, false}, {{'M', 'M', 0x2a, 0}, true, false},
+        {{'M', 'M', 0, 0x2a}, true, false},
+        {{'I', 'I', 0x2a, 0}, false, false},
+        {{'M', 'M', 0x2a, 0}, true, false},
         /* Pillow decides on BigTIFF by the third byte, which is 0 in this head. */
-        {{'I', 'I', 0, 0x2a}, false, false}, {{'M', 'M', 0, 0x2b}, true, false}, {{'I', 'I', 0x2b, 0}, false, true},
+        {{'I', 'I', 0, 0x2a}, false, false},
+        {{'M', 'M', 0, 0x2b}, true, false},
+        {{'I', 'I', 0x2b, 0}, false, true},
     };
     for (size_t i = 0; i < sizeof head / sizeof *head; i++) {
         if (!starts_with(t, head[i].magic, 4)) continue;
@@ -87,11 +92,15 @@ static uint8_t read_value(const tiff *t, uint64_t type, uint64_t data_at)
 {
     uint64_t a = 0, b = 0;
     switch (type) {
-    case 3: case 8: return read_number(t, data_at, 2, &a) ? from_number((double)a) : OTHER;
-    case 4: case 9: case 13: return read_number(t, data_at, 4, &a) ? from_number((double)a) : OTHER;
+    case 3:
+    case 8: return read_number(t, data_at, 2, &a) ? from_number((double)a) : OTHER;
+    case 4:
+    case 9:
+    case 13: return read_number(t, data_at, 4, &a) ? from_number((double)a) : OTHER;
     case 6: return read_number(t, data_at, 1, &a) ? from_number((double)a) : OTHER;
     case 16: return read_number(t, data_at, 8, &a) ? from_number((double)a) : OTHER;
-    case 5: case 10:
+    case 5:
+    case 10:
         if (!read_number(t, data_at, 4, &a) || !read_number(t, data_at + 4, 4, &b)) return OTHER;
         if (type == 10) return b ? from_number((double)(int32_t)a / (double)(int32_t)b) : OTHER;
         return b ? from_number((double)a / (double)b) : OTHER;
@@ -122,19 +131,22 @@ static uint8_t exif_orientation(const stk_exif *exif)
     if (t.size_bytes < 8 || !read_head(&t)) return ABSENT;
 
     uint64_t at, count, limit_bytes = t.size_bytes, total_bytes = 0;
-    /* A block's head of 8 bytes is all that Pillow reads before the directory, so a BigTIFF offset is never whole. */
+    /* A block's head of 8 bytes is all that Pillow reads before the directory, so a BigTIFF offset is never
+     * whole. */
     if (t.big_tiff || !read_number(&t, 4, 4, &at) || !read_number(&t, at, 2, &count)) return ABSENT;
     at += 2;
     for (uint64_t i = 0; i < count; i++, at += 12) {
         uint64_t tag, type, values, data_at = at + 8;
-        if (!read_number(&t, at, 2, &tag) || !read_number(&t, at + 2, 2, &type) || !read_number(&t, at + 4, 4, &values)) {
+        if (!read_number(&t, at, 2, &tag) || !read_number(&t, at + 2, 2, &type) ||
+            !read_number(&t, at + 4, 4, &values)) {
             return ABSENT;
         }
         if (!read_number(&t, at + 8, 4, &data_at)) return ABSENT;
         const uint64_t size_bytes = values * type_bytes(type);
         if (size_bytes > 4) {
             total_bytes += size_bytes;
-            if (total_bytes > limit_bytes) continue; /* as Pillow: the tag is skipped, its size stays counted */
+            if (total_bytes > limit_bytes)
+                continue; /* as Pillow: the tag is skipped, its size stays counted */
             /* A value behind the end ends the directory: what came before it counts. */
             if (data_at > t.size_bytes || size_bytes > t.size_bytes - data_at) return ABSENT;
         } else {
@@ -145,7 +157,7 @@ static uint8_t exif_orientation(const stk_exif *exif)
     return ABSENT;
 }
 
-/* --- PNG text "Raw profile type exif": the block in hex behind three lines --------------------------------------- */
+/* --- PNG text "Raw profile type exif": the block in hex behind three lines --- */
 
 static int hex_digit(uint8_t c)
 {
@@ -166,7 +178,8 @@ static uint8_t profile_orientation(stk_bytes text)
 {
     size_t at = 0;
     for (int line = 0; line < 3; line++) {
-        const uint8_t *const end = at < text.size_bytes ? memchr(text.data + at, '\n', text.size_bytes - at) : NULL;
+        const uint8_t *const end =
+            at < text.size_bytes ? memchr(text.data + at, '\n', text.size_bytes - at) : NULL;
         if (!end) return ABSENT;
         at = (size_t)(end - text.data) + 1;
     }
@@ -178,7 +191,8 @@ static uint8_t profile_orientation(stk_bytes text)
             continue;
         }
         const int high = hex_digit(text.data[at++]);
-        while (at < text.size_bytes && text.data[at] == '\n') at++; /* lines are joined, so a pair may straddle two */
+        while (at < text.size_bytes && text.data[at] == '\n')
+            at++; /* lines are joined, so a pair may straddle two */
         const int low = at < text.size_bytes ? hex_digit(text.data[at++]) : -1;
         if (high < 0 || low < 0) return ABSENT;
         block[size_bytes++] = (uint8_t)(high << 4 | low);
@@ -187,9 +201,10 @@ static uint8_t profile_orientation(stk_bytes text)
     return exif_orientation(&exif);
 }
 
-/* --- XMP --------------------------------------------------------------------------------------------------------- */
+/* --- XMP --- */
 
-/* The first of  tiff:Orientation="N  and  tiff:Orientation>N,  by bytes: XMP that is not UTF-8 does not matter. */
+/* The first of  tiff:Orientation="N  and  tiff:Orientation>N,  by bytes: XMP that is not UTF-8 does not
+ * matter. */
 static uint8_t xmp_orientation(stk_bytes xmp)
 {
     static const char name[] = "tiff:Orientation";
@@ -198,8 +213,10 @@ static uint8_t xmp_orientation(stk_bytes xmp)
     while ((at = memmem(at, (size_t)(end - at), name, NAME_BYTES))) {
         at += NAME_BYTES;
         const uint8_t *digit = NULL;
-        if (end - at >= 2 && *at == '>') digit = at + 1;
-        else if (end - at >= 3 && at[0] == '=' && at[1] == '"') digit = at + 2;
+        if (end - at >= 2 && *at == '>')
+            digit = at + 1;
+        else if (end - at >= 3 && at[0] == '=' && at[1] == '"')
+            digit = at + 2;
         if (digit && *digit >= '0' && *digit <= '9') return from_number(*digit - '0');
     }
     return ABSENT;
@@ -208,8 +225,10 @@ static uint8_t xmp_orientation(stk_bytes xmp)
 uint8_t stk_orientation_find(const stk_orientation_sources *sources)
 {
     uint8_t found = ABSENT;
-    if (sources->exif.piece_count) found = exif_orientation(&sources->exif);
-    else if (sources->profile.data) found = profile_orientation(sources->profile);
+    if (sources->exif.piece_count)
+        found = exif_orientation(&sources->exif);
+    else if (sources->profile.data)
+        found = profile_orientation(sources->profile);
     if (found == ABSENT && sources->xmp.data) found = xmp_orientation(sources->xmp);
     return found >= 1 && found <= 8 ? found : 1;
 }

@@ -1,7 +1,8 @@
-/* orientation.h - which way up a picture is, from the places where Pillow looks (spec-qwen3vl.md section 1.1).
+/* orientation.h - which way up a picture is, from the places where Pillow looks (spec-qwen3vl.md
+ * section 1.1).
  *
- * The container's own code finds the blocks; here they are read.  A block that is broken says nothing: no input makes
- * these functions fail. */
+ * The container's own code finds the blocks; here they are read.  A block that is broken says nothing: no
+ * input makes these functions fail. */
 #ifndef STK_IMAGE_ORIENTATION_H
 #define STK_IMAGE_ORIENTATION_H
 
@@ -16,9 +17,10 @@ typedef struct stk_exif {
 
 /* What a picture says of its orientation, in the order in which it is believed. */
 typedef struct stk_orientation_sources {
-    stk_exif exif;     /* piece_count 0: none */
-    stk_bytes profile; /* PNG text "Raw profile type exif"; data NULL: none.  Read when there is no EXIF block */
-    stk_bytes xmp;     /* data NULL: none.  Read when the block above has no such tag */
+    stk_exif exif; /* piece_count 0: none */
+    stk_bytes
+        profile;   /* PNG text "Raw profile type exif"; data NULL: none.  Read when there is no EXIF block */
+    stk_bytes xmp; /* data NULL: none.  Read when the block above has no such tag */
 } stk_orientation_sources;
 
 /* 1..8; 1 when nothing says otherwise. */

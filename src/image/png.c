@@ -1,8 +1,9 @@
-/* png.c - PNG chunks, and rows from libpng, converted as Pillow converts them (spec-qwen3vl.md sections 1.1 and 1.2).
+/* png.c - PNG chunks, and rows from libpng, converted as Pillow converts them (spec-qwen3vl.md sections 1.1
+ * and 1.2).
  *
- * Every optional chunk is skipped unread, so that none can refuse a picture or take memory; a wrong check sum counts in
- * IHDR and PLTE only.  The library reports errors by a long jump: every function here that calls it sets the target
- * anew.  An interlaced picture is read whole, into memory of its own. */
+ * Every optional chunk is skipped unread, so that none can refuse a picture or take memory; a wrong check sum
+ * counts in IHDR and PLTE only.  The library reports errors by a long jump: every function here that calls it
+ * sets the target anew.  An interlaced picture is read whole, into memory of its own. */
 #include <setjmp.h>
 
 #include <png.h>
@@ -33,7 +34,7 @@ size_t stk_png_state_bytes(void)
     return sizeof(png_codec);
 }
 
-/* --- the library's call-backs ------------------------------------------------------------------------------------- */
+/* --- the library's call-backs --- */
 
 static void on_error(png_structp lib, png_const_charp message)
 {
@@ -50,8 +51,8 @@ static void on_warning(png_structp lib, png_const_charp message)
     if (strstr(message, "incorrect data check")) c->bad_sum = true;
 }
 
-/* The head of a chunk that the file does not hold whole states what is there: so the library unpacks all of it before it
- * finds the end.  A file that is cut behind its last row has all its pixels. */
+/* The head of a chunk that the file does not hold whole states what is there: so the library unpacks all of
+ * it before it finds the end.  A file that is cut behind its last row has all its pixels. */
 static void cut_chunk(png_codec *c, uint8_t *head)
 {
     const size_t stated = stk_be32(head), left = c->bytes.size_bytes - c->at - 8;
@@ -73,7 +74,8 @@ static void on_read(png_structp lib, png_bytep out, size_t count)
     c->at += count;
 }
 
-/* Nothing to convert; but once the last row has come by, what the library still wants to read does not matter. */
+/* Nothing to convert; but once the last row has come by, what the library still wants to read does not
+ * matter. */
 static void on_row(png_structp lib, png_row_infop row, png_bytep data)
 {
     (void)row;
@@ -81,16 +83,18 @@ static void on_row(png_structp lib, png_row_infop row, png_bytep data)
     ((png_codec *)png_get_user_transform_ptr(lib))->rows_unpacked++;
 }
 
-/* --- rows ---------------------------------------------------------------------------------------------------------- */
+/* --- rows --- */
 
 static stk_status report(const png_codec *c, stk_reason *reason, stk_error *err)
 {
     if (c->truncated) {
-        return stk_image_broken(reason, err, "truncated PNG: the file ends before its last row; fetch it again or leave it out");
+        return stk_image_broken(
+            reason, err, "truncated PNG: the file ends before its last row; fetch it again or leave it out");
     }
     if (c->no_memory) {
         *reason = STK_REASON_NONE;
-        const stk_status status = stk_fail(err, STK_ERR_NOMEM, "no memory to decode a PNG of %ux%u pixels", c->codec.width_px, c->codec.height_px);
+        const stk_status status = stk_fail(err, STK_ERR_NOMEM, "no memory to decode a PNG of %ux%u pixels",
+                                           c->codec.width_px, c->codec.height_px);
         stk_error_stage(err, STK_STAGE_DECODE);
         return status;
     }
@@ -127,7 +131,8 @@ static stk_status read_rows(png_codec *c, uint8_t *first, uint32_t count, stk_re
 static stk_status png_read(stk_codec *codec, stk_codec_rows *rows, stk_reason *reason, stk_error *err)
 {
     png_codec *const c = (png_codec *)codec;
-    const uint32_t left = codec->height_px - c->next_row, count = left < STK_CODEC_ROWS ? left : STK_CODEC_ROWS;
+    const uint32_t left = codec->height_px - c->next_row,
+                   count = left < STK_CODEC_ROWS ? left : STK_CODEC_ROWS;
     uint8_t *const first = c->whole ? c->whole + c->next_row * c->stride_bytes : c->band;
     if (!c->whole) STK_TRY(read_rows(c, first, count, reason, err));
     for (uint32_t i = 0; i < count; i++) convert(c, first + i * c->stride_bytes);
@@ -139,7 +144,8 @@ static stk_status png_read(stk_codec *codec, stk_codec_rows *rows, stk_reason *r
 static stk_status png_finish(stk_codec *codec, stk_reason *reason, stk_error *err)
 {
     if (!((png_codec *)codec)->bad_sum) return STK_OK;
-    return stk_image_broken(reason, err, "broken PNG (a wrong check sum of its pixels): fetch it again or leave it out");
+    return stk_image_broken(reason, err,
+                            "broken PNG (a wrong check sum of its pixels): fetch it again or leave it out");
 }
 
 static void png_close(stk_codec *codec)
@@ -208,21 +214,24 @@ static stk_status open_lib(png_codec *c, stk_reason *reason, stk_error *err)
 static stk_status read_whole(png_codec *c, stk_reason *reason, stk_error *err)
 {
     size_t size_bytes;
-    c->whole = stk_mul_overflows(&size_bytes, c->stride_bytes, c->codec.height_px) ? NULL : stk_alloc(STK_TAG_IMAGE, size_bytes);
+    c->whole = stk_mul_overflows(&size_bytes, c->stride_bytes, c->codec.height_px)
+                   ? NULL
+                   : stk_alloc(STK_TAG_IMAGE, size_bytes);
     if (!c->whole) {
         c->no_memory = true;
         return report(c, reason, err);
     }
     if (setjmp(c->on_error)) return report(c, reason, err);
     for (int pass = 0; pass < 7; pass++) {
-        for (uint32_t y = 0; y < c->codec.height_px; y++) png_read_row(c->lib, c->whole + y * c->stride_bytes, NULL);
+        for (uint32_t y = 0; y < c->codec.height_px; y++)
+            png_read_row(c->lib, c->whole + y * c->stride_bytes, NULL);
     }
     return STK_OK;
 }
 
 stk_status stk_png_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                        const stk_image_info *info, const stk_limits *limits,
-                        stk_reason *reason, stk_error *err)
+                        const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
+                        stk_error *err)
 {
     static const stk_codec_ops ops = {png_read, png_finish, png_close};
     png_codec *const c = state;
@@ -235,11 +244,16 @@ stk_status stk_png_open(stk_codec **out, void *state, uint8_t *band, stk_bytes b
     (void)limits;
 
     stk_status status = open_lib(c, reason, err);
-    if (status == STK_OK) status = stk_image_check_same(info, c->codec.width_px, c->codec.height_px, reason, err);
+    if (status == STK_OK)
+        status = stk_image_check_same(info, c->codec.width_px, c->codec.height_px, reason, err);
     if (status == STK_OK) {
         /* The library's rows of 16-bit grey take two bytes a pixel, ours at most three. */
-        c->stride_bytes = (size_t)c->codec.width_px * (c->codec.channels == 3 ? 3 : c->bit_depth == 16 ? 2 : 1) + STK_PAD_BYTES;
-        if (png_get_interlace_type(c->lib, c->info) != PNG_INTERLACE_NONE) status = read_whole(c, reason, err);
+        c->stride_bytes = (size_t)c->codec.width_px * (c->codec.channels == 3 ? 3
+                                                       : c->bit_depth == 16   ? 2
+                                                                              : 1) +
+                          STK_PAD_BYTES;
+        if (png_get_interlace_type(c->lib, c->info) != PNG_INTERLACE_NONE)
+            status = read_whole(c, reason, err);
     }
     if (status < 0) {
         png_close(&c->codec);
@@ -249,7 +263,7 @@ stk_status stk_png_open(stk_codec **out, void *state, uint8_t *band, stk_bytes b
     return STK_OK;
 }
 
-/* --- the header ---------------------------------------------------------------------------------------------------- */
+/* --- the header --- */
 
 typedef struct chunk {
     const uint8_t *type, *data;
@@ -275,28 +289,36 @@ static bool sum_is_right(const chunk *k)
 
 static stk_status read_ihdr(stk_image_info *info, const chunk *k, stk_reason *reason, stk_error *err)
 {
-    static const uint8_t depths[7] = {31, 0, 24, 15, 24, 0, 24}; /* by colour type: a bit for each allowed depth */
+    static const uint8_t depths[7] = {31, 0, 24, 15,
+                                      24, 0, 24}; /* by colour type: a bit for each allowed depth */
     if (!is_type(k, "IHDR") || k->size_bytes != 13 || !sum_is_right(k)) {
-        return stk_image_broken(reason, err, "broken PNG (no valid IHDR chunk): fetch it again or leave it out");
+        return stk_image_broken(reason, err,
+                                "broken PNG (no valid IHDR chunk): fetch it again or leave it out");
     }
     const uint8_t depth = k->data[8], color = k->data[9];
     info->width_px = stk_be32(k->data);
     info->height_px = stk_be32(k->data + 4);
-    if (info->width_px == 0 || info->height_px == 0 || info->width_px > 0x7fffffff || info->height_px > 0x7fffffff) {
-        return stk_image_broken(reason, err, "broken PNG (it states %ux%u pixels): leave it out", info->width_px, info->height_px);
+    if (info->width_px == 0 || info->height_px == 0 || info->width_px > 0x7fffffff ||
+        info->height_px > 0x7fffffff) {
+        return stk_image_broken(reason, err, "broken PNG (it states %ux%u pixels): leave it out",
+                                info->width_px, info->height_px);
     }
     const bool power = depth && depth <= 16 && (depth & (depth - 1)) == 0;
     if (!power || color > 6 || !(depths[color] & depth) || k->data[10] || k->data[11] || k->data[12] > 1) {
-        return stk_image_broken(reason, err, "broken PNG (colour type %u with %u bits, interlace %u): leave it out", color, depth, k->data[12]);
+        return stk_image_broken(reason, err,
+                                "broken PNG (colour type %u with %u bits, interlace %u): leave it out", color,
+                                depth, k->data[12]);
     }
     info->whole = k->data[12] == 1;
     if (color & 4) info->flags |= STK_MEDIA_HAS_ALPHA;
     if (color == COLOR_GREY && depth == 16) info->flags |= STK_MEDIA_GREY16;
 
-    /* Two rows as stored, one converted, zlib's window; an interlaced picture whole and in three bytes a pixel. */
+    /* Two rows as stored, one converted, zlib's window; an interlaced picture whole and in three bytes a
+     * pixel. */
     static const uint8_t channels[7] = {1, 0, 3, 1, 2, 0, 4};
     info->codec_bytes = 256 * 1024 + (uint64_t)info->width_px * channels[color] * (depth == 16 ? 2 : 1) * 4;
-    if (info->whole) info->codec_bytes += ((uint64_t)info->width_px * 3 + 2 * STK_PAD_BYTES) * info->height_px;
+    if (info->whole)
+        info->codec_bytes += ((uint64_t)info->width_px * 3 + 2 * STK_PAD_BYTES) * info->height_px;
     return STK_OK;
 }
 
@@ -325,8 +347,8 @@ static bool key_is(const chunk *k, const char *key)
     return k->size_bytes >= size_bytes && memcmp(k->data, key, size_bytes) == 0;
 }
 
-/* The text behind the key of a tEXt, zTXt or iTXt chunk, inflated into buffer when it must be.  What is broken leaves
- * *text alone, or empty when the buffer was lost. */
+/* The text behind the key of a tEXt, zTXt or iTXt chunk, inflated into buffer when it must be.  What is
+ * broken leaves *text alone, or empty when the buffer was lost. */
 static void read_text(stk_bytes *text, stk_buffer *buffer, const chunk *k, size_t key_bytes)
 {
     const uint8_t *at = k->data + key_bytes, *const end = k->data + k->size_bytes;
@@ -377,7 +399,8 @@ static void read_optional(walk *w, const chunk *k)
 
 static bool is_animated(const walk *w)
 {
-    return w->frame_count > 0 && w->frame_count <= 0x80000000u && w->frame_count + (w->control_seen ? 0u : 1u) > 1;
+    return w->frame_count > 0 && w->frame_count <= 0x80000000u &&
+           w->frame_count + (w->control_seen ? 0u : 1u) > 1;
 }
 
 static bool is_name(const uint8_t *type)
@@ -392,7 +415,8 @@ static bool is_name(const uint8_t *type)
 static stk_status cut(stk_bytes bytes, uint64_t total_bytes, stk_reason *reason, stk_error *err)
 {
     if (bytes.size_bytes < total_bytes) return STK_AGAIN;
-    return stk_image_broken(reason, err, "truncated PNG: the file ends before its pixels; fetch it again or leave it out");
+    return stk_image_broken(reason, err,
+                            "truncated PNG: the file ends before its pixels; fetch it again or leave it out");
 }
 
 /* Every chunk up to the end: orientation may stand behind the pixels. */
@@ -402,14 +426,18 @@ stk_status stk_png_probe(stk_header *header, stk_reason *reason, stk_bytes bytes
     walk w = {.header = header};
     for (size_t at = 8;;) {
         if (bytes.size_bytes - at < 8) {
-            if (bytes.size_bytes == total_bytes && w.data_seen) break; /* pixels without an end: decoding tells */
+            if (bytes.size_bytes == total_bytes && w.data_seen)
+                break; /* pixels without an end: decoding tells */
             return cut(bytes, total_bytes, reason, err);
         }
-        chunk k = {.type = bytes.data + at + 4, .data = bytes.data + at + 8, .size_bytes = stk_be32(bytes.data + at)};
+        chunk k = {.type = bytes.data + at + 4,
+                   .data = bytes.data + at + 8,
+                   .size_bytes = stk_be32(bytes.data + at)};
         const bool data = is_type(&k, "IDAT");
         if (!is_name(k.type) || k.size_bytes > 0x7fffffff) {
             if (w.data_seen) break;
-            return stk_image_broken(reason, err, "broken PNG (rubbish instead of a chunk): fetch it again or leave it out");
+            return stk_image_broken(
+                reason, err, "broken PNG (rubbish instead of a chunk): fetch it again or leave it out");
         }
         if (is_type(&k, "IEND") || (w.data_seen && is_type(&k, "fcTL") && is_animated(&w))) break;
         if (data) w.data_seen = true;
@@ -421,13 +449,15 @@ stk_status stk_png_probe(stk_header *header, stk_reason *reason, stk_bytes bytes
             STK_TRY(read_ihdr(&header->info, &k, reason, err));
             STK_TRY(stk_image_check_px(header->info.width_px, header->info.height_px, limits, reason, err));
         } else if (is_type(&k, "PLTE") && !w.data_seen && !sum_is_right(&k)) {
-            return stk_image_broken(reason, err, "broken PNG (a wrong check sum of its palette): fetch it again or leave it out");
+            return stk_image_broken(
+                reason, err, "broken PNG (a wrong check sum of its palette): fetch it again or leave it out");
         } else if ((k.type[0] & 0x20) && (w.data_seen || sum_is_right(&k))) {
             read_optional(&w, &k);
         }
         at += k.size_bytes + 12;
     }
-    if (!w.data_seen) return stk_image_broken(reason, err, "broken PNG (no pixels): fetch it again or leave it out");
+    if (!w.data_seen)
+        return stk_image_broken(reason, err, "broken PNG (no pixels): fetch it again or leave it out");
     if (is_animated(&w)) header->info.flags |= STK_MEDIA_ANIMATED;
     return STK_OK;
 }

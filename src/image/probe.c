@@ -1,6 +1,7 @@
 /* probe.c - what kind of picture the first bytes are, and what its header says.
  *
- * The format follows from the bytes alone, never from a name.  Each format's own walk stands in its codec's file. */
+ * The format follows from the bytes alone, never from a name.  Each format's own walk stands in its codec's
+ * file. */
 #include <stdarg.h>
 
 #include "image/codec.h"
@@ -9,8 +10,8 @@
 /* Enough to tell every format apart, and to show of what is none; and Pillow's bound on an inflated text. */
 enum { MAGIC_BYTES = 16, TEXT_MAX_BYTES = 1 << 20 };
 
-static stk_status fault(stk_status status, stk_reason why, stk_reason *reason, stk_error *err, const char *format,
-                        va_list args)
+static stk_status fault(stk_status status, stk_reason why, stk_reason *reason, stk_error *err,
+                        const char *format, va_list args)
 {
     char text[200];
     vsnprintf(text, sizeof text, format, args);
@@ -33,31 +34,33 @@ stk_status stk_image_unsupported(stk_reason *reason, stk_error *err, const char 
 {
     va_list args;
     va_start(args, format);
-    const stk_status status = fault(STK_ERR_MEDIA_UNSUPPORTED, STK_REASON_UNSUPPORTED, reason, err, format, args);
+    const stk_status status =
+        fault(STK_ERR_MEDIA_UNSUPPORTED, STK_REASON_UNSUPPORTED, reason, err, format, args);
     va_end(args);
     return status;
 }
 
-stk_status stk_image_check_px(uint32_t width_px, uint32_t height_px, const stk_limits *limits, stk_reason *reason,
-                              stk_error *err)
+stk_status stk_image_check_px(uint32_t width_px, uint32_t height_px, const stk_limits *limits,
+                              stk_reason *reason, stk_error *err)
 {
     if ((uint64_t)width_px * height_px <= limits->media_px) return STK_OK;
     *reason = STK_REASON_MEDIA_LIMIT;
-    const stk_status status =
-        stk_fail(err, STK_ERR_MEDIA_LIMIT, "the image has %ux%u pixels, more than the limit of %llu: raise limits.media_px or leave it out",
-                 width_px, height_px, (unsigned long long)limits->media_px);
+    const stk_status status = stk_fail(
+        err, STK_ERR_MEDIA_LIMIT,
+        "the image has %ux%u pixels, more than the limit of %llu: raise limits.media_px or leave it out",
+        width_px, height_px, (unsigned long long)limits->media_px);
     stk_error_stage(err, STK_STAGE_DECODE);
     return status;
 }
 
-stk_status stk_image_check_same(const stk_image_info *info, uint32_t width_px, uint32_t height_px, stk_reason *reason,
-                                stk_error *err)
+stk_status stk_image_check_same(const stk_image_info *info, uint32_t width_px, uint32_t height_px,
+                                stk_reason *reason, stk_error *err)
 {
     if (info->width_px == width_px && info->height_px == height_px) return STK_OK;
     *reason = STK_REASON_CHANGED;
-    const stk_status status =
-        stk_fail(err, STK_ERR_MEDIA, "the image has %ux%u pixels, not %ux%u as before: it changed; index again", width_px,
-                 height_px, info->width_px, info->height_px);
+    const stk_status status = stk_fail(
+        err, STK_ERR_MEDIA, "the image has %ux%u pixels, not %ux%u as before: it changed; index again",
+        width_px, height_px, info->width_px, info->height_px);
     stk_error_stage(err, STK_STAGE_DECODE);
     return status;
 }
@@ -81,13 +84,13 @@ static const char *foreign_format(stk_bytes bytes)
         const char *name, *magic;
         size_t at, magic_bytes;
     } format[] = {
-        {"GIF", "GIF87a", 0, 6},           {"GIF", "GIF89a", 0, 6},
-        {"TIFF", "II\x2a\0", 0, 4},        {"TIFF", "MM\0\x2a", 0, 4},
-        {"BigTIFF", "II\x2b\0", 0, 4},     {"BigTIFF", "MM\0\x2b", 0, 4},
-        {"AVIF", "ftypavif", 4, 8},        {"AVIF", "ftypavis", 4, 8},
-        {"HEIC", "ftypheic", 4, 8},        {"HEIC", "ftypheix", 4, 8},
-        {"HEIF", "ftypmif1", 4, 8},        {"JPEG 2000", "\0\0\0\x0cjP  ", 0, 8},
-        {"JPEG XL", "\xff\x0a", 0, 2},     {"JPEG XL", "\0\0\0\x0cJXL ", 0, 8},
+        {"GIF", "GIF87a", 0, 6},       {"GIF", "GIF89a", 0, 6},
+        {"TIFF", "II\x2a\0", 0, 4},    {"TIFF", "MM\0\x2a", 0, 4},
+        {"BigTIFF", "II\x2b\0", 0, 4}, {"BigTIFF", "MM\0\x2b", 0, 4},
+        {"AVIF", "ftypavif", 4, 8},    {"AVIF", "ftypavis", 4, 8},
+        {"HEIC", "ftypheic", 4, 8},    {"HEIC", "ftypheix", 4, 8},
+        {"HEIF", "ftypmif1", 4, 8},    {"JPEG 2000", "\0\0\0\x0cjP  ", 0, 8},
+        {"JPEG XL", "\xff\x0a", 0, 2}, {"JPEG XL", "\0\0\0\x0cJXL ", 0, 8},
     };
     for (size_t i = 0; i < sizeof format / sizeof *format; i++) {
         if (begins(bytes, format[i].at, format[i].magic, format[i].magic_bytes)) return format[i].name;
@@ -107,7 +110,8 @@ static stk_status not_an_image(stk_reason *reason, stk_bytes bytes, stk_error *e
     *out = 0;
     *reason = STK_REASON_NOT_IMAGE;
     const stk_status status =
-        stk_fail(err, STK_ERR_MEDIA, "not an image: it begins with \"%s\"; check how the file was made or downloaded", shown);
+        stk_fail(err, STK_ERR_MEDIA,
+                 "not an image: it begins with \"%s\"; check how the file was made or downloaded", shown);
     stk_error_stage(err, STK_STAGE_DECODE);
     return status;
 }
@@ -131,7 +135,9 @@ static stk_status probe(stk_header *header, stk_reason *reason, stk_bytes bytes,
     case STK_FORMAT_UNKNOWN: break;
     }
     const char *const foreign = foreign_format(bytes);
-    if (foreign) return stk_image_unsupported(reason, err, "%s is not supported: convert it to PNG, JPEG or WebP", foreign);
+    if (foreign)
+        return stk_image_unsupported(reason, err, "%s is not supported: convert it to PNG, JPEG or WebP",
+                                     foreign);
     return not_an_image(reason, bytes, err);
 }
 
@@ -143,15 +149,17 @@ stk_status stk_image_probe(stk_image_info *info, stk_reason *reason, stk_bytes b
     if (total_bytes < bytes.size_bytes) total_bytes = bytes.size_bytes;
     if (total_bytes == 0) {
         *reason = STK_REASON_EMPTY;
-        const stk_status status = stk_fail(err, STK_ERR_MEDIA, "the file is empty: fetch it again or leave it out");
+        const stk_status status =
+            stk_fail(err, STK_ERR_MEDIA, "the file is empty: fetch it again or leave it out");
         stk_error_stage(err, STK_STAGE_DECODE);
         return status;
     }
     if (total_bytes > limits->media_bytes) {
         *reason = STK_REASON_MEDIA_LIMIT;
-        const stk_status status =
-            stk_fail(err, STK_ERR_MEDIA_LIMIT, "the image has %llu bytes, more than the limit of %llu: raise limits.media_bytes or leave it out",
-                     (unsigned long long)total_bytes, (unsigned long long)limits->media_bytes);
+        const stk_status status = stk_fail(
+            err, STK_ERR_MEDIA_LIMIT,
+            "the image has %llu bytes, more than the limit of %llu: raise limits.media_bytes or leave it out",
+            (unsigned long long)total_bytes, (unsigned long long)limits->media_bytes);
         stk_error_stage(err, STK_STAGE_DECODE);
         return status;
     }
@@ -166,6 +174,7 @@ stk_status stk_image_probe(stk_image_info *info, stk_reason *reason, stk_bytes b
     }
     if (status == STK_OK) {
         header.info.orientation = stk_orientation_find(&header.orientation);
+        if (header.info.whole) header.info.flags |= STK_MEDIA_WHOLE;
         *info = header.info;
     }
     stk_buffer_deinit(&header.profile);
@@ -173,17 +182,21 @@ stk_status stk_image_probe(stk_image_info *info, stk_reason *reason, stk_bytes b
     return status;
 }
 
-stk_status stk_image_target(uint32_t *target_width_px, uint32_t *target_height_px, stk_reason *reason, uint32_t width_px,
-                            uint32_t height_px, uint32_t factor, uint64_t min_px, uint64_t max_px, stk_error *err)
+stk_status stk_image_target(uint32_t *target_width_px, uint32_t *target_height_px, stk_reason *reason,
+                            uint32_t width_px, uint32_t height_px, uint32_t factor, uint64_t min_px,
+                            uint64_t max_px, stk_error *err)
 {
     stk_status status = STK_OK;
     *reason = stk_target_size(target_width_px, target_height_px, width_px, height_px, factor, min_px, max_px);
     if (*reason == STK_REASON_RATIO) {
-        status = stk_fail(err, STK_ERR_MEDIA, "the image has %ux%u pixels, a side ratio above 200: leave it out", width_px, height_px);
+        status =
+            stk_fail(err, STK_ERR_MEDIA, "the image has %ux%u pixels, a side ratio above 200: leave it out",
+                     width_px, height_px);
     } else if (*reason != STK_REASON_NONE) {
-        status = stk_fail(err, *reason == STK_REASON_MEDIA_LIMIT ? STK_ERR_MEDIA_LIMIT : STK_ERR_MEDIA,
-                          "an image of %ux%u pixels has no target size between %llu and %llu pixels: leave it out",
-                          width_px, height_px, (unsigned long long)min_px, (unsigned long long)max_px);
+        status =
+            stk_fail(err, *reason == STK_REASON_MEDIA_LIMIT ? STK_ERR_MEDIA_LIMIT : STK_ERR_MEDIA,
+                     "an image of %ux%u pixels has no target size between %llu and %llu pixels: leave it out",
+                     width_px, height_px, (unsigned long long)min_px, (unsigned long long)max_px);
     }
     if (status < 0) stk_error_stage(err, STK_STAGE_TRANSFORM);
     return status;

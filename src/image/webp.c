@@ -1,7 +1,7 @@
 /* webp.c - WebP headers, and the first frame on its canvas from libwebp (spec-qwen3vl.md section 1.1).
  *
- * The library decodes whole pictures, in memory of its own.  Alpha is dropped; what the first frame of an animation does
- * not cover is black, as Pillow leaves it. */
+ * The library decodes whole pictures, in memory of its own.  Alpha is dropped; what the first frame of an
+ * animation does not cover is black, as Pillow leaves it. */
 #include <webp/decode.h>
 #include <webp/demux.h>
 
@@ -28,7 +28,8 @@ static stk_status webp_read(stk_codec *codec, stk_codec_rows *rows, stk_reason *
     webp_codec *const c = (webp_codec *)codec;
     (void)reason;
     (void)err;
-    const uint32_t left = codec->height_px - c->next_row, count = left < STK_CODEC_ROWS ? left : STK_CODEC_ROWS;
+    const uint32_t left = codec->height_px - c->next_row,
+                   count = left < STK_CODEC_ROWS ? left : STK_CODEC_ROWS;
     *rows = (stk_codec_rows){c->rows + c->next_row * c->stride_bytes, c->stride_bytes, count};
     c->next_row += count;
     return STK_OK;
@@ -60,9 +61,11 @@ static stk_status report(VP8StatusCode code, stk_reason *reason, stk_error *err)
         return status;
     }
     if (code == VP8_STATUS_NOT_ENOUGH_DATA) {
-        return stk_image_broken(reason, err, "truncated WebP: the file ends before its last row; fetch it again or leave it out");
+        return stk_image_broken(
+            reason, err, "truncated WebP: the file ends before its last row; fetch it again or leave it out");
     }
-    return stk_image_broken(reason, err, "broken WebP (status %d): fetch it again or leave it out", (int)code);
+    return stk_image_broken(reason, err, "broken WebP (status %d): fetch it again or leave it out",
+                            (int)code);
 }
 
 /* Decode one frame into the canvas, or into memory of the library when the frame is the picture. */
@@ -75,7 +78,8 @@ static stk_status decode_frame(webp_codec *c, const WebPIterator *frame, stk_rea
     const bool covers = frame->x_offset == 0 && frame->y_offset == 0 && (uint32_t)frame->width == width_px &&
                         (uint32_t)frame->height == height_px;
     if (!covers) {
-        if (frame->x_offset < 0 || frame->y_offset < 0 || (uint64_t)frame->x_offset + (uint64_t)frame->width > width_px ||
+        if (frame->x_offset < 0 || frame->y_offset < 0 ||
+            (uint64_t)frame->x_offset + (uint64_t)frame->width > width_px ||
             (uint64_t)frame->y_offset + (uint64_t)frame->height > height_px) {
             return report(VP8_STATUS_BITSTREAM_ERROR, reason, err);
         }
@@ -100,8 +104,8 @@ static stk_status decode_frame(webp_codec *c, const WebPIterator *frame, stk_rea
     return STK_OK;
 }
 
-static stk_status open_demuxer(webp_codec *c, WebPDemuxer *demuxer, const stk_image_info *info, stk_reason *reason,
-                               stk_error *err)
+static stk_status open_demuxer(webp_codec *c, WebPDemuxer *demuxer, const stk_image_info *info,
+                               stk_reason *reason, stk_error *err)
 {
     WebPIterator frame;
     c->codec.width_px = WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_WIDTH);
@@ -115,8 +119,8 @@ static stk_status open_demuxer(webp_codec *c, WebPDemuxer *demuxer, const stk_im
 }
 
 stk_status stk_webp_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                         const stk_image_info *info, const stk_limits *limits,
-                         stk_reason *reason, stk_error *err)
+                         const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
+                         stk_error *err)
 {
     static const stk_codec_ops ops = {webp_read, webp_finish, webp_close};
     webp_codec *const c = state;
@@ -130,7 +134,8 @@ stk_status stk_webp_open(stk_codec **out, void *state, uint8_t *band, stk_bytes 
     WebPDemuxer *const demuxer = WebPDemuxPartial(&(WebPData){bytes.data, bytes.size_bytes}, &parsed);
     stk_status status;
     if (!demuxer || parsed != WEBP_DEMUX_DONE) {
-        status = report(demuxer && parsed != WEBP_DEMUX_PARSE_ERROR ? VP8_STATUS_NOT_ENOUGH_DATA : VP8_STATUS_BITSTREAM_ERROR,
+        status = report(demuxer && parsed != WEBP_DEMUX_PARSE_ERROR ? VP8_STATUS_NOT_ENOUGH_DATA
+                                                                    : VP8_STATUS_BITSTREAM_ERROR,
                         reason, err);
     } else {
         status = open_demuxer(c, demuxer, info, reason, err);
@@ -144,28 +149,31 @@ stk_status stk_webp_open(stk_codec **out, void *state, uint8_t *band, stk_bytes 
     return STK_OK;
 }
 
-/* --- the header ---------------------------------------------------------------------------------------------------- */
+/* --- the header --- */
 
-/* The picture in three bytes a pixel; lossless pictures and alpha planes are decoded in four bytes a pixel beside it;
- * a canvas comes on top of an animation's frame. */
+/* The picture in three bytes a pixel; lossless pictures and alpha planes are decoded in four bytes a pixel
+ * beside it; a canvas comes on top of an animation's frame. */
 static void set_codec_bytes(stk_image_info *info, bool four_bytes)
 {
     const uint64_t px = (uint64_t)info->width_px * info->height_px;
-    info->codec_bytes = 1024 * 1024 + (uint64_t)info->width_px * 128 + (uint64_t)info->height_px * STK_PAD_BYTES +
+    info->codec_bytes = 1024 * 1024 + (uint64_t)info->width_px * 128 +
+                        (uint64_t)info->height_px * STK_PAD_BYTES +
                         px * (3u + (four_bytes ? 6u : 0u) + (info->flags & STK_MEDIA_ANIMATED ? 3u : 0u));
 }
 
 static stk_status cut(stk_bytes bytes, uint64_t total_bytes, stk_reason *reason, stk_error *err)
 {
     if (bytes.size_bytes < total_bytes) return STK_AGAIN;
-    return stk_image_broken(reason, err, "truncated WebP: the file ends inside its header; fetch it again or leave it out");
+    return stk_image_broken(
+        reason, err, "truncated WebP: the file ends inside its header; fetch it again or leave it out");
 }
 
 /* EXIF and XMP stand behind the pixels: walk the chunks for those that the header promises. */
-static stk_status find_metadata(stk_header *header, uint8_t flags, stk_bytes bytes, uint64_t total_bytes, stk_reason *reason,
-                                stk_error *err)
+static stk_status find_metadata(stk_header *header, uint8_t flags, stk_bytes bytes, uint64_t total_bytes,
+                                stk_reason *reason, stk_error *err)
 {
-    const uint64_t stated = (uint64_t)stk_le32(bytes.data + 4) + 8, end = stated < total_bytes ? stated : total_bytes;
+    const uint64_t stated = (uint64_t)stk_le32(bytes.data + 4) + 8,
+                   end = stated < total_bytes ? stated : total_bytes;
     bool exif = (flags & VP8X_EXIF) != 0, xmp = (flags & VP8X_XMP) != 0;
     uint64_t at = 30;
     while ((exif || xmp) && end >= 8 && at <= end - 8) {
@@ -177,8 +185,10 @@ static stk_status find_metadata(stk_header *header, uint8_t flags, stk_bytes byt
         if ((is_exif && exif) || (is_xmp && xmp)) {
             if (at + 8 + size_bytes > bytes.size_bytes) return cut(bytes, total_bytes, reason, err);
             const stk_bytes block = {k + 8, (size_t)size_bytes};
-            if (is_exif) header->orientation.exif = (stk_exif){.piece = {block}, .piece_count = 1};
-            else header->orientation.xmp = block;
+            if (is_exif)
+                header->orientation.exif = (stk_exif){.piece = {block}, .piece_count = 1};
+            else
+                header->orientation.xmp = block;
             *(is_exif ? &exif : &xmp) = false; /* the first of each counts */
         }
         at += 8 + size_bytes + (size_bytes & 1);
@@ -186,7 +196,8 @@ static stk_status find_metadata(stk_header *header, uint8_t flags, stk_bytes byt
     return STK_OK;
 }
 
-stk_status stk_webp_probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes, stk_error *err)
+stk_status stk_webp_probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
+                          stk_error *err)
 {
     enum { HEADER_BYTES = 30 };
     stk_image_info *const info = &header->info;
@@ -216,5 +227,6 @@ stk_status stk_webp_probe(stk_header *header, stk_reason *reason, stk_bytes byte
         set_codec_bytes(info, false);
         if (info->width_px && info->height_px) return STK_OK;
     }
-    return stk_image_broken(reason, err, "broken WebP (no picture in its first chunk): fetch it again or leave it out");
+    return stk_image_broken(reason, err,
+                            "broken WebP (no picture in its first chunk): fetch it again or leave it out");
 }

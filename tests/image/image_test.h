@@ -23,9 +23,14 @@ typedef struct image_test {
 /* Patches of 14 go with CLIP's numbers, all others with 0.5. */
 static inline stk_model image_test_model(uint32_t patch_px)
 {
-    stk_model model = {.patch_px = patch_px, .merge = 2, .temporal = 2, .image_mean = {0.5, 0.5, 0.5}, .image_std = {0.5, 0.5, 0.5}};
+    stk_model model = {.patch_px = patch_px,
+                       .merge = 2,
+                       .temporal = 2,
+                       .image_mean = {0.5, 0.5, 0.5},
+                       .image_std = {0.5, 0.5, 0.5}};
     if (patch_px != 14) return model;
-    const double mean[3] = {0.48145466, 0.4578275, 0.40821073}, deviation[3] = {0.26862954, 0.26130258, 0.27577711};
+    const double mean[3] = {0.48145466, 0.4578275, 0.40821073},
+                 deviation[3] = {0.26862954, 0.26130258, 0.27577711};
     memcpy(model.image_mean, mean, sizeof mean);
     memcpy(model.image_std, deviation, sizeof deviation);
     return model;
@@ -47,8 +52,8 @@ static inline void image_test_close(image_test *t)
     stk_free(t->patches);
 }
 
-/* A whole file in memory that ends where the file ends, so that the address sanitizer sees what reads behind it.
- * Free with free. */
+/* A whole file in memory that ends where the file ends, so that the address sanitizer sees what reads behind
+ * it. Free with free. */
 static inline uint8_t *image_test_read(const char *path, stk_bytes *bytes)
 {
     FILE *const file = fopen(path, "rb");
@@ -67,10 +72,12 @@ static inline uint8_t *image_test_read(const char *path, stk_bytes *bytes)
 static inline stk_status image_test_make(image_test *t, uint64_t min_px, uint64_t max_px)
 {
     const uint32_t factor = t->model.patch_px * t->model.merge;
-    stk_status status = stk_image_probe(&t->info, &t->reason, t->bytes, t->bytes.size_bytes, &t->limits, &t->err);
+    stk_status status =
+        stk_image_probe(&t->info, &t->reason, t->bytes, t->bytes.size_bytes, &t->limits, &t->err);
     if (status != STK_OK) return status;
     const bool swaps = stk_orientation_swaps(t->info.orientation);
-    status = stk_image_target(&t->width_px, &t->height_px, &t->reason, swaps ? t->info.height_px : t->info.width_px,
+    status = stk_image_target(&t->width_px, &t->height_px, &t->reason,
+                              swaps ? t->info.height_px : t->info.width_px,
                               swaps ? t->info.width_px : t->info.height_px, factor, min_px, max_px, &t->err);
     if (status != STK_OK) return status;
     const uint32_t side = t->model.patch_px;
@@ -82,8 +89,8 @@ static inline stk_status image_test_make(image_test *t, uint64_t min_px, uint64_
         t->capacity_bytes = t->patches_bytes;
     }
     memset(t->patches, 0xa5, t->patches_bytes);
-    return stk_image_patches(t->patches, t->spec, t->scratch, t->bytes, &t->info, t->info.orientation, t->width_px,
-                             t->height_px, NULL, &t->reason, &t->err);
+    return stk_image_patches(t->patches, t->spec, t->scratch, t->bytes, &t->info, t->info.orientation,
+                             t->width_px, t->height_px, NULL, &t->reason, &t->err);
 }
 
 #endif

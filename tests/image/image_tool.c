@@ -1,9 +1,11 @@
 /* image_tool.c - the image module on a list of files, for scripts that compare it with other software.
  *
  *     image_tool rgb LIST [LEVEL]              each line "FILE WIDTH HEIGHT ORIENTATION": plain RGB to stdout
- *     image_tool patches LIST FORM P MIN MAX   each line "FILE": "FILE WIDTH HEIGHT ORIENTATION" and XXH3-64 in hex
+ *     image_tool patches LIST FORM P MIN MAX   each line "FILE": "FILE WIDTH HEIGHT ORIENTATION" and XXH3-64
+ * in hex
  *
- * LEVEL is none or avx2; FORM is uint8, float32 or bfloat16; P is 16 (mean and deviation 0.5) or 14 (CLIP's). */
+ * LEVEL is none or avx2; FORM is uint8, float32 or bfloat16; P is 16 (mean and deviation 0.5) or 14 (CLIP's).
+ */
 #include "image_test.h"
 
 #include <xxhash.h>
@@ -24,7 +26,9 @@ static int run_rgb(FILE *list, stk_cpu_level level)
         stk_image_info info;
         CHECK_OK(stk_image_probe(&info, &t.reason, t.bytes, t.bytes.size_bytes, &t.limits, &t.err), t.err);
         uint8_t *const rgb = malloc((size_t)width_px * height_px * 3);
-        CHECK_OK(stk_image_rgb(rgb, t.spec, t.scratch, t.bytes, &info, (uint8_t)orientation, width_px, height_px, &t.reason, &t.err), t.err);
+        CHECK_OK(stk_image_rgb(rgb, t.spec, t.scratch, t.bytes, &info, (uint8_t)orientation, width_px,
+                               height_px, &t.reason, &t.err),
+                 t.err);
         fwrite(rgb, 3, (size_t)width_px * height_px, stdout);
         free(rgb);
         free(bytes);
@@ -58,8 +62,11 @@ int main(int argc, char **argv)
     FILE *const list = argc > 2 ? fopen(argv[2], "r") : NULL;
     if (list && strcmp(argv[1], "rgb") == 0) return run_rgb(list, level_of(argc > 3 ? argv[3] : NULL));
     if (list && strcmp(argv[1], "patches") == 0 && argc > 6) {
-        const stk_pixel_form form = argv[3][0] == 'u' ? STK_PIXELS_UINT8 : argv[3][0] == 'f' ? STK_PIXELS_FLOAT32 : STK_PIXELS_BFLOAT16;
-        return run_patches(list, form, (uint32_t)atoi(argv[4]), strtoull(argv[5], NULL, 10), strtoull(argv[6], NULL, 10));
+        const stk_pixel_form form = argv[3][0] == 'u'   ? STK_PIXELS_UINT8
+                                    : argv[3][0] == 'f' ? STK_PIXELS_FLOAT32
+                                                        : STK_PIXELS_BFLOAT16;
+        return run_patches(list, form, (uint32_t)atoi(argv[4]), strtoull(argv[5], NULL, 10),
+                           strtoull(argv[6], NULL, 10));
     }
     fprintf(stderr, "usage: see the head of image_tool.c\n");
     return 2;

@@ -68,8 +68,12 @@ static void known_formats_that_are_not_read_are_named(void)
         {"II\x2a\0................", "TIFF"},
         {"MM\0\x2a................", "TIFF"},
         {"BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\1", "BMP"},
-        {"\0\0\0\x1c" "ftypavif........", "AVIF"},
-        {"\0\0\0\x1c" "ftypheic........", "HEIC"},
+        {"\0\0\0\x1c"
+         "ftypavif........",
+         "AVIF"},
+        {"\0\0\0\x1c"
+         "ftypheic........",
+         "HEIC"},
         {"\xff\x0a..................", "JPEG XL"},
     };
     for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
@@ -82,9 +86,10 @@ static void known_formats_that_are_not_read_are_named(void)
 static void a_cut_file_is_truncated(void)
 {
     setup();
-    static const char *const name[] = {"jpeg-420.jpg", "jpeg-progressive.jpg", "jpeg-grey.jpg", "jpeg-restart.jpg", "jpeg-cmyk.jpg",
-                                       "png-2-8.png", "png-2-8-interlaced.png", "png-3-4.png", "webp-lossy.webp", "webp-lossless.webp",
-                                       "webp-alpha.webp", "webp-animated.webp"};
+    static const char *const name[] = {
+        "jpeg-420.jpg",    "jpeg-progressive.jpg", "jpeg-grey.jpg",          "jpeg-restart.jpg",
+        "jpeg-cmyk.jpg",   "png-2-8.png",          "png-2-8-interlaced.png", "png-3-4.png",
+        "webp-lossy.webp", "webp-lossless.webp",   "webp-alpha.webp",        "webp-animated.webp"};
     for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
         take_golden(name[i]);
         const size_t whole = golden_size;
@@ -140,7 +145,8 @@ static void scans_of_a_jpeg_are_counted(void)
     setup();
     t.limits.jpeg_scans = 3;
     stk_image_spec_destroy(t.spec);
-    CHECK_OK(stk_image_spec_create(&t.spec, &t.model, STK_PIXELS_UINT8, &t.limits, stk_cpu_detect(), &t.err), t.err);
+    CHECK_OK(stk_image_spec_create(&t.spec, &t.model, STK_PIXELS_UINT8, &t.limits, stk_cpu_detect(), &t.err),
+             t.err);
     take_golden("jpeg-progressive.jpg");
     expect(STK_ERR_MEDIA_LIMIT, STK_REASON_MEDIA_LIMIT, "more than 3 scans");
     take_golden("jpeg-420.jpg");
@@ -180,7 +186,8 @@ static void a_jpeg_without_tables_does_not_borrow(void)
     take_golden("jpeg-420.jpg");
     expect(STK_OK, STK_REASON_NONE, "");
     uint8_t *const jpeg = take_golden("jpeg-420.jpg");
-    for (size_t at = 2; at + 4 < golden_size && jpeg[at + 1] != 0xda; at += 2 + (size_t)(jpeg[at + 2] << 8 | jpeg[at + 3])) {
+    for (size_t at = 2; at + 4 < golden_size && jpeg[at + 1] != 0xda;
+         at += 2 + (size_t)(jpeg[at + 2] << 8 | jpeg[at + 3])) {
         if (jpeg[at + 1] == 0xdb) jpeg[at + 1] = 0xfe; /* quantisation becomes a comment */
     }
     expect(STK_ERR_MEDIA, STK_REASON_BROKEN, "uantization");
@@ -190,8 +197,8 @@ static void a_jpeg_without_tables_does_not_borrow(void)
 static void damage_leaves_no_memory_behind(void)
 {
     setup();
-    static const char *const name[] = {"jpeg-420.jpg", "jpeg-cmyk.jpg", "jpeg-progressive.jpg", "png-6-8.png", "png-2-8-interlaced.png",
-                                       "webp-alpha.webp"};
+    static const char *const name[] = {"jpeg-420.jpg", "jpeg-cmyk.jpg",          "jpeg-progressive.jpg",
+                                       "png-6-8.png",  "png-2-8-interlaced.png", "webp-alpha.webp"};
     size_t warm = 0, ours = 0;
     uint32_t state = 1;
     for (int round = 0; round < 1000; round++) {
@@ -208,10 +215,11 @@ static void damage_leaves_no_memory_behind(void)
     }
     take_golden(name[199 % 6]); /* the same file as then: its own bytes are part of the sum */
     CHECK_INT(stk_alloc_bytes(STK_TAG_IMAGE), ours);
-    CHECK_MSG(mallinfo2().uordblks <= warm + 64 * 1024, "%zu bytes, %zu when warm", mallinfo2().uordblks, warm);
+    CHECK_MSG(mallinfo2().uordblks <= warm + 64 * 1024, "%zu bytes, %zu when warm", mallinfo2().uordblks,
+              warm);
 }
 
-/* --- PNG chunks ---------------------------------------------------------------------------------------------------- */
+/* --- PNG chunks --- */
 
 static uint8_t built[8 << 20];
 static size_t built_size;
@@ -333,7 +341,8 @@ static void critical_chunks_must_be_right(void)
     expect(STK_ERR_MEDIA, STK_REASON_BROKEN, "no pixels");
 
     build_png("teSt", "", 0, true, true);
-    uint8_t *const end = built + built_size - 12 - 12 - 4; /* IEND, teSt, the sum of IDAT: before it zlib's own */
+    uint8_t *const end =
+        built + built_size - 12 - 12 - 4; /* IEND, teSt, the sum of IDAT: before it zlib's own */
     end[-1] ^= 1;
     expect(STK_ERR_MEDIA, STK_REASON_BROKEN, "check");
 }
@@ -351,7 +360,7 @@ static void a_broken_exif_block_does_not_refuse_a_jpeg(void)
     CHECK_INT(t.info.orientation, 1);
 }
 
-/* --- calls --------------------------------------------------------------------------------------------------------- */
+/* --- calls --- */
 
 static void a_picture_that_is_another_one_now_is_reported(void)
 {
@@ -361,8 +370,8 @@ static void a_picture_that_is_another_one_now_is_reported(void)
         take_golden(name[i]);
         expect(STK_OK, STK_REASON_NONE, name[i]);
         t.info.height_px++;
-        const stk_status status = stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, t.width_px, t.height_px, NULL,
-                                                    &t.reason, &t.err);
+        const stk_status status = stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1,
+                                                    t.width_px, t.height_px, NULL, &t.reason, &t.err);
         CHECK_INT(status, STK_ERR_MEDIA);
         CHECK_INT(t.reason, STK_REASON_CHANGED);
     }
@@ -373,17 +382,25 @@ static void wrong_calls_are_refused(void)
     setup();
     take_golden("jpeg-420.jpg");
     expect(STK_OK, STK_REASON_NONE, "");
-    CHECK_INT(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, 48, 32, NULL, &t.reason, &t.err), STK_ERR_USAGE);
-    CHECK_INT(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 9, 64, 32, NULL, &t.reason, &t.err), STK_ERR_USAGE);
-    CHECK_INT(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, 0, 32, NULL, &t.reason, &t.err), STK_ERR_USAGE);
+    CHECK_INT(
+        stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, 48, 32, NULL, &t.reason, &t.err),
+        STK_ERR_USAGE);
+    CHECK_INT(
+        stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 9, 64, 32, NULL, &t.reason, &t.err),
+        STK_ERR_USAGE);
+    CHECK_INT(
+        stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, 0, 32, NULL, &t.reason, &t.err),
+        STK_ERR_USAGE);
 
     stk_image_spec *spec;
     stk_model model = image_test_model(16);
     model.image_std[1] = 0;
-    CHECK_INT(stk_image_spec_create(&spec, &model, STK_PIXELS_UINT8, &t.limits, STK_CPU_NONE, &t.err), STK_ERR_MODEL);
+    CHECK_INT(stk_image_spec_create(&spec, &model, STK_PIXELS_UINT8, &t.limits, STK_CPU_NONE, &t.err),
+              STK_ERR_MODEL);
     CHECK(spec == NULL);
     model = image_test_model(0);
-    CHECK_INT(stk_image_spec_create(&spec, &model, STK_PIXELS_UINT8, &t.limits, STK_CPU_NONE, &t.err), STK_ERR_MODEL);
+    CHECK_INT(stk_image_spec_create(&spec, &model, STK_PIXELS_UINT8, &t.limits, STK_CPU_NONE, &t.err),
+              STK_ERR_MODEL);
     uint32_t w, h;
     CHECK_INT(stk_image_target(&w, &h, &t.reason, 1, 201, 32, 65536, 16777216, &t.err), STK_ERR_MEDIA);
     CHECK_INT(t.reason, STK_REASON_RATIO);
@@ -397,7 +414,8 @@ static void grey_patches_hold_128(void)
     static const struct {
         stk_pixel_form form;
         uint32_t bits, bytes;
-    } expected[] = {{STK_PIXELS_UINT8, 128, 1}, {STK_PIXELS_FLOAT32, 0x3b808081, 4}, {STK_PIXELS_BFLOAT16, 0x3b81, 2}};
+    } expected[] = {
+        {STK_PIXELS_UINT8, 128, 1}, {STK_PIXELS_FLOAT32, 0x3b808081, 4}, {STK_PIXELS_BFLOAT16, 0x3b81, 2}};
     for (size_t i = 0; i < 3; i++) {
         image_test g;
         image_test_open(&g, 16, expected[i].form, stk_cpu_detect());
@@ -405,7 +423,8 @@ static void grey_patches_hold_128(void)
         uint8_t *const patches = stk_alloc(STK_TAG_BATCH, size);
         CHECK(patches != NULL);
         stk_image_grey(patches, g.spec, 3);
-        for (size_t at = 0; at < size; at += expected[i].bytes) CHECK(memcmp(patches + at, &expected[i].bits, expected[i].bytes) == 0);
+        for (size_t at = 0; at < size; at += expected[i].bytes)
+            CHECK(memcmp(patches + at, &expected[i].bits, expected[i].bytes) == 0);
         stk_free(patches);
         image_test_close(&g);
     }
@@ -417,7 +436,9 @@ static void times_are_added_to(void)
     take_golden("size-shrink-9x.jpg");
     expect(STK_OK, STK_REASON_NONE, "");
     stk_image_times times = {.decode_ns = STK_S, .transform_ns = 2 * STK_S};
-    CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, t.width_px, t.height_px, &times, &t.reason, &t.err), t.err);
+    CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, t.width_px, t.height_px,
+                               &times, &t.reason, &t.err),
+             t.err);
     CHECK(times.decode_ns > STK_S && times.transform_ns > 2 * STK_S);
 }
 
@@ -425,12 +446,21 @@ int main(int argc, char **argv)
 {
     image_test_open(&t, 16, STK_PIXELS_UINT8, stk_cpu_detect());
     const test_entry entries[] = {
-        TEST(what_is_no_picture_is_shown), TEST(known_formats_that_are_not_read_are_named), TEST(a_cut_file_is_truncated),
-        TEST(sizes_over_the_limit_are_refused_from_the_header), TEST(scans_of_a_jpeg_are_counted),
-        TEST(rare_processes_are_unsupported), TEST(a_jpeg_without_tables_does_not_borrow), TEST(damage_leaves_no_memory_behind),
-        TEST(optional_chunks_cannot_refuse_a_picture), TEST(critical_chunks_must_be_right),
-        TEST(a_broken_exif_block_does_not_refuse_a_jpeg), TEST(a_picture_that_is_another_one_now_is_reported),
-        TEST(wrong_calls_are_refused), TEST(grey_patches_hold_128), TEST(times_are_added_to),
+        TEST(what_is_no_picture_is_shown),
+        TEST(known_formats_that_are_not_read_are_named),
+        TEST(a_cut_file_is_truncated),
+        TEST(sizes_over_the_limit_are_refused_from_the_header),
+        TEST(scans_of_a_jpeg_are_counted),
+        TEST(rare_processes_are_unsupported),
+        TEST(a_jpeg_without_tables_does_not_borrow),
+        TEST(damage_leaves_no_memory_behind),
+        TEST(optional_chunks_cannot_refuse_a_picture),
+        TEST(critical_chunks_must_be_right),
+        TEST(a_broken_exif_block_does_not_refuse_a_jpeg),
+        TEST(a_picture_that_is_another_one_now_is_reported),
+        TEST(wrong_calls_are_refused),
+        TEST(grey_patches_hold_128),
+        TEST(times_are_added_to),
     };
     const int status = test_run(entries, sizeof entries / sizeof *entries, argc, argv);
     image_test_close(&t);

@@ -1,4 +1,5 @@
-/* test_image_kernels.c - weights against the specification's vectors, and each faster kernel against plain C. */
+/* test_image_kernels.c - weights against the specification's vectors, and each faster kernel against plain C.
+ */
 #include "image_test.h"
 
 #include "image/kernels.h"
@@ -14,7 +15,8 @@ static uint32_t random_below(uint32_t bound)
 /* Mostly the ends of the range, where sums clamp. */
 static void fill(uint8_t *bytes, size_t count)
 {
-    for (size_t i = 0; i < count; i++) bytes[i] = (uint8_t)(random_below(3) ? random_below(2) * 255 : random_below(256));
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = (uint8_t)(random_below(3) ? random_below(2) * 255 : random_below(256));
 }
 
 static void *make_axis(stk_axis *axis, uint32_t source_px, uint32_t target_px, bool mirrored)
@@ -135,16 +137,19 @@ static void the_window_holds_what_a_line_needs(void)
 enum { PLANES = 3, ROW_BYTES = 4096 + 2 * STK_PAD_BYTES };
 static uint8_t in[40][ROW_BYTES], out_c[PLANES][ROW_BYTES], out_fast[PLANES][ROW_BYTES];
 
-static void compare_along(const stk_image_kernels *c, const stk_image_kernels *fast, uint32_t n, uint32_t d, bool mirrored)
+static void compare_along(const stk_image_kernels *c, const stk_image_kernels *fast, uint32_t n, uint32_t d,
+                          bool mirrored)
 {
     stk_axis axis;
     void *const memory = make_axis(&axis, n, d, mirrored);
     const uint8_t *const src[PLANES] = {in[0], in[1], in[2]};
-    uint8_t *const dst_c[PLANES] = {out_c[0], out_c[1], out_c[2]}, *const dst_fast[PLANES] = {out_fast[0], out_fast[1], out_fast[2]};
+    uint8_t *const dst_c[PLANES] = {out_c[0], out_c[1], out_c[2]}, *const dst_fast[PLANES] = {
+                                                                       out_fast[0], out_fast[1], out_fast[2]};
     for (size_t i = 0; i < PLANES; i++) fill(in[i], sizeof in[i]);
     c->along(dst_c, src, PLANES, &axis);
     fast->along(dst_fast, src, PLANES, &axis);
-    for (size_t p = 0; p < PLANES; p++) CHECK_MSG(memcmp(out_c[p], out_fast[p], d) == 0, "%u to %u%s", n, d, mirrored ? " mirrored" : "");
+    for (size_t p = 0; p < PLANES; p++)
+        CHECK_MSG(memcmp(out_c[p], out_fast[p], d) == 0, "%u to %u%s", n, d, mirrored ? " mirrored" : "");
 
     if (axis.count[0] <= 40) {
         const uint8_t *rows[40];
@@ -163,7 +168,8 @@ static void compare_along(const stk_image_kernels *c, const stk_image_kernels *f
     stk_free(memory);
 }
 
-static void compare_patches(const stk_image_kernels *c, const stk_image_kernels *fast, const stk_patch_rule *rule)
+static void compare_patches(const stk_image_kernels *c, const stk_image_kernels *fast,
+                            const stk_patch_rule *rule)
 {
     enum { MOST_BYTES = 3 * 2 * 16 * 16 * 4 };
     uint8_t *const a = stk_alloc(STK_TAG_IMAGE, MOST_BYTES), *const b = stk_alloc(STK_TAG_IMAGE, MOST_BYTES);
@@ -196,7 +202,8 @@ static void compare_level(stk_cpu_level level)
             if (form || side == 14) continue;
 
             for (int round = 0; round < 400; round++) {
-                const uint32_t n = 1 + random_below(1 + random_below(4000)), d = 1 + random_below(1 + random_below(4000));
+                const uint32_t n = 1 + random_below(1 + random_below(4000)),
+                               d = 1 + random_below(1 + random_below(4000));
                 compare_along(&c, &fast, n, d, round % 2);
             }
             for (size_t count = 0; count < 200; count++) {
@@ -220,7 +227,8 @@ static void every_level_equals_plain_c(void)
     const stk_cpu_level most = stk_cpu_detect();
     if (most == STK_CPU_NONE) {
         const char *const lowered = getenv("STK_CPU");
-        if (lowered && strcmp(lowered, "none") == 0) return; /* asked for: plain C is all that this run may use */
+        if (lowered && strcmp(lowered, "none") == 0)
+            return; /* asked for: plain C is all that this run may use */
         test_skip("this CPU has no AVX2");
     }
     for (int level = STK_CPU_AVX2; level <= (int)most; level++) compare_level((stk_cpu_level)level);
@@ -233,7 +241,8 @@ static void normalisation_is_the_references(void)
         int x;
         uint32_t bits;
     } half[] = {{0, 0xbf800000}, {1, 0xbf7dfdfe}, {127, 0xbb808081}, {128, 0x3b808081}, {255, 0x3f800000}};
-    static const uint32_t mean[3] = {0x42f58ab9, 0x42e97df6, 0x42d02ffe}, deviation[3] = {0x42890046, 0x428543ab, 0x428ca575};
+    static const uint32_t mean[3] = {0x42f58ab9, 0x42e97df6, 0x42d02ffe},
+                          deviation[3] = {0x42890046, 0x428543ab, 0x428ca575};
     stk_patch_rule rule = {.side_px = 16, .temporal = 2};
     stk_model model = image_test_model(16);
     stk_patch_rule_init(&rule, model.image_mean, model.image_std);
@@ -250,7 +259,8 @@ static void normalisation_is_the_references(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(weights_are_those_of_the_specification), TEST(outputs_are_those_of_the_specification),
-              TEST(a_mirrored_axis_turns_the_row), TEST(the_window_holds_what_a_line_needs), TEST(every_level_equals_plain_c),
+    TEST_MAIN(argc, argv, TEST(weights_are_those_of_the_specification),
+              TEST(outputs_are_those_of_the_specification), TEST(a_mirrored_axis_turns_the_row),
+              TEST(the_window_holds_what_a_line_needs), TEST(every_level_equals_plain_c),
               TEST(normalisation_is_the_references));
 }

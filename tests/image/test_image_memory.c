@@ -1,4 +1,5 @@
-/* test_image_memory.c - what decoding and resizing allocates, libraries included, stays within what is charged for it.
+/* test_image_memory.c - what decoding and resizing allocates, libraries included, stays within what is
+ * charged for it.
  *
  * malloc and its kin are interposed: one thread, so plain counters do. */
 #include <errno.h>
@@ -68,12 +69,13 @@ void free(void *memory)
 
 #pragma GCC visibility pop
 
-/* --- pictures ------------------------------------------------------------------------------------------------------ */
+/* --- pictures --- */
 
 static void fill_row(uint8_t *row, size_t width_px, size_t y, size_t channels)
 {
     for (size_t x = 0; x < width_px; x++) {
-        for (size_t ch = 0; ch < channels; ch++) row[x * channels + ch] = (uint8_t)(x * (ch + 1) / 3 + y + (x * y / 64 % 32));
+        for (size_t ch = 0; ch < channels; ch++)
+            row[x * channels + ch] = (uint8_t)(x * (ch + 1) / 3 + y + (x * y / 64 % 32));
     }
 }
 
@@ -118,7 +120,8 @@ static void write_bytes(png_structp png, png_bytep data, size_t size)
     CHECK_OK(stk_buffer_append(png_get_io_ptr(png), data, size, NULL), (stk_error){0});
 }
 
-static uint8_t *make_png(size_t width_px, size_t height_px, int color, int depth, bool interlaced, size_t *size)
+static uint8_t *make_png(size_t width_px, size_t height_px, int color, int depth, bool interlaced,
+                         size_t *size)
 {
     stk_buffer out;
     stk_buffer_init(&out, STK_TAG_BATCH, (size_t)256 << 20);
@@ -126,7 +129,8 @@ static uint8_t *make_png(size_t width_px, size_t height_px, int color, int depth
     png_infop info = png_create_info_struct(png);
     png_set_write_fn(png, &out, write_bytes, NULL);
     png_set_IHDR(png, info, (png_uint_32)width_px, (png_uint_32)height_px, depth, color,
-                 interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+                 interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                 PNG_FILTER_TYPE_DEFAULT);
     png_set_compression_level(png, 1);
     png_write_info(png, info);
     const int passes = png_set_interlace_handling(png);
@@ -155,8 +159,12 @@ static uint8_t *make_webp(size_t width_px, size_t height_px, bool lossless, bool
     uint8_t *out = NULL, *copy;
     for (size_t y = 0; y < height_px; y++) fill_row(pixels + y * width_px * channels, width_px, y, channels);
     const int w = (int)width_px, h = (int)height_px, stride = (int)(width_px * channels);
-    if (lossless) *size = alpha ? WebPEncodeLosslessRGBA(pixels, w, h, stride, &out) : WebPEncodeLosslessRGB(pixels, w, h, stride, &out);
-    else *size = alpha ? WebPEncodeRGBA(pixels, w, h, stride, 75, &out) : WebPEncodeRGB(pixels, w, h, stride, 75, &out);
+    if (lossless)
+        *size = alpha ? WebPEncodeLosslessRGBA(pixels, w, h, stride, &out)
+                      : WebPEncodeLosslessRGB(pixels, w, h, stride, &out);
+    else
+        *size = alpha ? WebPEncodeRGBA(pixels, w, h, stride, 75, &out)
+                      : WebPEncodeRGB(pixels, w, h, stride, 75, &out);
     CHECK(*size > 0);
     copy = malloc(*size);
     memcpy(copy, out, *size);
@@ -165,9 +173,10 @@ static uint8_t *make_webp(size_t width_px, size_t height_px, bool lossless, bool
     return copy;
 }
 
-/* --- proofs -------------------------------------------------------------------------------------------------------- */
+/* --- proofs --- */
 
-/* One picture with a fresh scratch: the peak above what was there before, against the charge.  Returns that peak. */
+/* One picture with a fresh scratch: the peak above what was there before, against the charge.  Returns that
+ * peak. */
 static size_t check_charge(const char *what, uint8_t *data, size_t size, uint64_t max_px, uint8_t orientation)
 {
     image_test t;
@@ -176,20 +185,32 @@ static size_t check_charge(const char *what, uint8_t *data, size_t size, uint64_
     CHECK_OK(stk_image_probe(&t.info, &t.reason, t.bytes, size, &t.limits, &t.err), t.err);
     t.info.orientation = orientation;
     const bool swaps = stk_orientation_swaps(orientation);
-    CHECK_OK(stk_image_target(&t.width_px, &t.height_px, &t.reason, swaps ? t.info.height_px : t.info.width_px,
-                              swaps ? t.info.width_px : t.info.height_px, 32, 784, max_px, &t.err), t.err);
+    CHECK_OK(stk_image_target(&t.width_px, &t.height_px, &t.reason,
+                              swaps ? t.info.height_px : t.info.width_px,
+                              swaps ? t.info.width_px : t.info.height_px, 32, 784, max_px, &t.err),
+             t.err);
     t.patches = stk_alloc(STK_TAG_BATCH, (size_t)t.width_px * t.height_px * 3);
     CHECK(t.patches != NULL);
     const size_t charged = stk_image_work_bytes(&t.info, t.width_px, t.height_px), before = live_bytes;
-    const stk_image_info facts = {.format = t.info.format, .width_px = t.info.width_px, .height_px = t.info.height_px, .orientation = orientation};
+    const stk_image_info facts = {.format = t.info.format,
+                                  .width_px = t.info.width_px,
+                                  .height_px = t.info.height_px,
+                                  .orientation = orientation,
+                                  .whole = t.info.whole};
     const size_t by_facts = stk_image_work_bytes(&facts, t.width_px, t.height_px);
+    const stk_image_info stated = {
+        .width_px = t.info.width_px, .height_px = t.info.height_px, .orientation = orientation};
+    CHECK(stk_image_work_bytes(&stated, t.width_px, t.height_px) >= by_facts);
     for (int round = 0; round < 3; round++) {
         peak_bytes = live_bytes;
-        CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, orientation, t.width_px, t.height_px, NULL, &t.reason, &t.err), t.err);
+        CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, orientation, t.width_px,
+                                   t.height_px, NULL, &t.reason, &t.err),
+                 t.err);
         const size_t used = peak_bytes - before;
         CHECK_MSG(used <= charged, "%s uses %zu bytes, charged %zu", what, used, charged);
         CHECK_MSG(used <= by_facts, "%s uses %zu bytes, charged %zu by its facts", what, used, by_facts);
-        CHECK_MSG(live_bytes - before <= STK_IMAGE_SCRATCH_KEPT_BYTES, "%s keeps %zu bytes", what, live_bytes - before);
+        CHECK_MSG(live_bytes - before <= STK_IMAGE_SCRATCH_KEPT_BYTES, "%s keeps %zu bytes", what,
+                  live_bytes - before);
     }
     const size_t used = peak_bytes - before;
     image_test_close(&t);
@@ -199,22 +220,25 @@ static size_t check_charge(const char *what, uint8_t *data, size_t size, uint64_
 
 static void no_picture_takes_more_than_it_is_charged(void)
 {
-    static const jpeg_kind kinds[] = {{1, 1, 1, false}, {3, 1, 1, false}, {3, 2, 1, false}, {3, 2, 2, false}, {3, 1, 2, false},
-                                      {3, 4, 1, false}, {3, 4, 2, false}, {4, 1, 1, false}, {4, 2, 2, false}, {1, 1, 1, true},
-                                      {3, 1, 1, true}, {3, 2, 2, true}, {3, 4, 2, true}, {4, 2, 2, true}};
+    static const jpeg_kind kinds[] = {{1, 1, 1, false}, {3, 1, 1, false}, {3, 2, 1, false}, {3, 2, 2, false},
+                                      {3, 1, 2, false}, {3, 4, 1, false}, {3, 4, 2, false}, {4, 1, 1, false},
+                                      {4, 2, 2, false}, {1, 1, 1, true},  {3, 1, 1, true},  {3, 2, 2, true},
+                                      {3, 4, 2, true},  {4, 2, 2, true}};
     size_t size;
     char what[80];
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         for (int shape = 0; shape < 3; shape++) {
             static const size_t side[3][2] = {{33, 2000}, {3001, 41}, {1100, 900}};
             const jpeg_kind k = kinds[i];
-            snprintf(what, sizeof what, "JPEG %d %dx%d%s %zux%zu", k.components, k.h, k.v, k.progressive ? " progressive" : "", side[shape][0], side[shape][1]);
+            snprintf(what, sizeof what, "JPEG %d %dx%d%s %zux%zu", k.components, k.h, k.v,
+                     k.progressive ? " progressive" : "", side[shape][0], side[shape][1]);
             uint8_t *const data = make_jpeg(side[shape][0], side[shape][1], k, &size);
             (void)check_charge(what, data, size, 262144, (uint8_t)(1 + i % 8));
         }
     }
     for (int i = 0; i < 8; i++) {
-        static const int color[4] = {PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_RGBA, PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_RGBA};
+        static const int color[4] = {PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_RGBA, PNG_COLOR_TYPE_GRAY,
+                                     PNG_COLOR_TYPE_RGBA};
         static const int depth[4] = {8, 16, 16, 8};
         snprintf(what, sizeof what, "PNG %d %d%s", color[i % 4], depth[i % 4], i >= 4 ? " interlaced" : "");
         uint8_t *const data = make_png(1200, 700, color[i % 4], depth[i % 4], i >= 4, &size);
@@ -228,8 +252,8 @@ static void no_picture_takes_more_than_it_is_charged(void)
     }
 }
 
-/* A baseline JPEG of 16 MP never becomes a whole picture: neither in ours nor in the library's memory, upright or on its
- * side, and also in an address space that has no room for one. */
+/* A baseline JPEG of 16 MP never becomes a whole picture: neither in ours nor in the library's memory,
+ * upright or on its side, and also in an address space that has no room for one. */
 static void a_big_picture_passes_through_little_memory(void)
 {
     enum { WIDTH_PX = 4900, HEIGHT_PX = 3300, WHOLE_BYTES = WIDTH_PX * HEIGHT_PX * 3 };
@@ -239,7 +263,9 @@ static void a_big_picture_passes_through_little_memory(void)
     image_test_open(&t, 16, STK_PIXELS_UINT8, stk_cpu_detect());
     t.bytes = (stk_bytes){data, size};
     CHECK_OK(stk_image_probe(&t.info, &t.reason, t.bytes, size, &t.limits, &t.err), t.err);
-    CHECK_OK(stk_image_target(&t.width_px, &t.height_px, &t.reason, t.info.width_px, t.info.height_px, 32, 784, 524288, &t.err), t.err);
+    CHECK_OK(stk_image_target(&t.width_px, &t.height_px, &t.reason, t.info.width_px, t.info.height_px, 32,
+                              784, 524288, &t.err),
+             t.err);
     t.patches = stk_alloc(STK_TAG_BATCH, (size_t)t.width_px * t.height_px * 3);
     const size_t before = live_bytes;
     for (uint8_t orientation = 1; orientation <= 6; orientation = (uint8_t)(orientation + 5)) {
@@ -248,7 +274,9 @@ static void a_big_picture_passes_through_little_memory(void)
         const uint32_t w = swaps ? t.height_px : t.width_px, h = swaps ? t.width_px : t.height_px;
         CHECK(stk_image_work_bytes(&t.info, w, h) < WHOLE_BYTES / 8);
         peak_bytes = live_bytes;
-        CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, orientation, w, h, NULL, &t.reason, &t.err), t.err);
+        CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, orientation, w, h, NULL,
+                                   &t.reason, &t.err),
+                 t.err);
         CHECK_MSG(peak_bytes - before < WHOLE_BYTES / 8, "%zu bytes", peak_bytes - before);
     }
 
@@ -263,8 +291,8 @@ static void a_big_picture_passes_through_little_memory(void)
         CHECK(setrlimit(RLIMIT_AS, &(struct rlimit){limit, limit}) == 0);
         image_test fresh;
         image_test_open(&fresh, 16, STK_PIXELS_UINT8, stk_cpu_detect());
-        const stk_status status = stk_image_patches(t.patches, fresh.spec, fresh.scratch, t.bytes, &t.info, 1, t.width_px, t.height_px, NULL,
-                                                    &fresh.reason, &fresh.err);
+        const stk_status status = stk_image_patches(t.patches, fresh.spec, fresh.scratch, t.bytes, &t.info, 1,
+                                                    t.width_px, t.height_px, NULL, &fresh.reason, &fresh.err);
         _exit(status == STK_OK ? 0 : 1);
     }
     int status;
@@ -296,6 +324,6 @@ static void steady_state_allocates_nothing_of_ours(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(no_picture_takes_more_than_it_is_charged), TEST(a_big_picture_passes_through_little_memory),
-              TEST(steady_state_allocates_nothing_of_ours));
+    TEST_MAIN(argc, argv, TEST(no_picture_takes_more_than_it_is_charged),
+              TEST(a_big_picture_passes_through_little_memory), TEST(steady_state_allocates_nothing_of_ours));
 }

@@ -1,7 +1,7 @@
 /* kernels_avx2.c - the inner loops for CPUs with AVX2.
  *
- * Sums stay exact in 32 bits: pmaddwd adds two products of a byte and a 16-bit weight, and packing saturates as the
- * clamp of the plain version does. */
+ * Sums stay exact in 32 bits: pmaddwd adds two products of a byte and a 16-bit weight, and packing saturates
+ * as the clamp of the plain version does. */
 #include "image/kernels.h"
 
 #if defined(__x86_64__)
@@ -9,7 +9,7 @@
 
 #define AVX2 __attribute__((target("avx2")))
 
-/* --- split --------------------------------------------------------------------------------------------------------- */
+/* --- split --- */
 
 /* From 48 bytes of pixels the 16 of channel ch: each third of the pixels gives some of them. */
 AVX2 static __m128i pick(__m128i a, __m128i b, __m128i c, const int8_t mask[3][16])
@@ -49,10 +49,11 @@ AVX2 static void split_avx2(uint8_t *r, uint8_t *g, uint8_t *b, const uint8_t *r
     }
 }
 
-/* --- along --------------------------------------------------------------------------------------------------------- */
+/* --- along --- */
 
 /* Many taps a target: 16 at a time, then their sum. */
-AVX2 static void along_wide(uint8_t *const *dst, const uint8_t *const *src, uint32_t plane_count, const stk_axis *axis)
+AVX2 static void along_wide(uint8_t *const *dst, const uint8_t *const *src, uint32_t plane_count,
+                            const stk_axis *axis)
 {
     const int32_t half = 1 << (axis->precision - 1);
     for (uint32_t i = 0; i < axis->target_px; i++) {
@@ -62,7 +63,8 @@ AVX2 static void along_wide(uint8_t *const *dst, const uint8_t *const *src, uint
             __m256i sum = _mm256_setzero_si256();
             for (uint32_t j = 0; j < axis->count[i]; j += 16) { /* weights behind count are zero */
                 const __m256i bytes = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(source + j)));
-                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(bytes, _mm256_loadu_si256((const __m256i *)(weight + j))));
+                sum = _mm256_add_epi32(
+                    sum, _mm256_madd_epi16(bytes, _mm256_loadu_si256((const __m256i *)(weight + j))));
             }
             __m128i s = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
             s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
@@ -72,7 +74,8 @@ AVX2 static void along_wide(uint8_t *const *dst, const uint8_t *const *src, uint
     }
 }
 
-AVX2 static void along_avx2(uint8_t *const *dst, const uint8_t *const *src, uint32_t plane_count, const stk_axis *axis)
+AVX2 static void along_avx2(uint8_t *const *dst, const uint8_t *const *src, uint32_t plane_count,
+                            const stk_axis *axis)
 {
     if (axis->wide) {
         along_wide(dst, src, plane_count, axis);
@@ -98,18 +101,19 @@ AVX2 static void along_avx2(uint8_t *const *dst, const uint8_t *const *src, uint
                 sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, mask23), w23));
             }
             sum = _mm256_sra_epi32(sum, precision);
-            const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+            const __m128i words =
+                _mm_packs_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
             _mm_storel_epi64((__m128i *)(dst[p] + i), _mm_packus_epi16(words, words));
         }
         weight += 32 * chunks;
     }
 }
 
-/* --- across -------------------------------------------------------------------------------------------------------- */
+/* --- across --- */
 
 /* 32 targets: two rows are interleaved to pairs of 16-bit numbers, which one pmaddwd weighs and adds. */
-AVX2 static __m256i across_32(const uint8_t *const *row, const int16_t *weight, uint32_t tap_count, __m128i precision,
-                              __m256i half, size_t x)
+AVX2 static __m256i across_32(const uint8_t *const *row, const int16_t *weight, uint32_t tap_count,
+                              __m128i precision, __m256i half, size_t x)
 {
     const __m256i zero = _mm256_setzero_si256();
     __m256i s0 = half, s1 = half, s2 = half, s3 = half;
@@ -130,8 +134,8 @@ AVX2 static __m256i across_32(const uint8_t *const *row, const int16_t *weight, 
     return _mm256_packus_epi16(low, high); /* packing undoes the order of unpacking */
 }
 
-AVX2 static void across_avx2(uint8_t *dst, const uint8_t *const *row, const int16_t *weight, uint32_t tap_count,
-                             uint32_t precision, size_t length)
+AVX2 static void across_avx2(uint8_t *dst, const uint8_t *const *row, const int16_t *weight,
+                             uint32_t tap_count, uint32_t precision, size_t length)
 {
     const __m256i half = _mm256_set1_epi32(1 << (precision - 1));
     const __m128i shift = _mm_cvtsi32_si128((int)precision);
@@ -140,10 +144,11 @@ AVX2 static void across_avx2(uint8_t *dst, const uint8_t *const *row, const int1
     }
 }
 
-/* --- patches of 16 x 16 -------------------------------------------------------------------------------------------- */
+/* --- patches of 16 x 16 --- */
 
 /* Batches are written once and read by another process or device: whole lines past the cache. */
-AVX2 static void patch_u8_16(void *patch, const uint8_t *const *plane, size_t stride_bytes, const stk_patch_rule *rule)
+AVX2 static void patch_u8_16(void *patch, const uint8_t *const *plane, size_t stride_bytes,
+                             const stk_patch_rule *rule)
 {
     __m128i *out = patch;
     (void)rule;
@@ -154,14 +159,16 @@ AVX2 static void patch_u8_16(void *patch, const uint8_t *const *plane, size_t st
     }
 }
 
-/* One true subtraction and one true division, as the reference does: the plain version's table holds the same. */
+/* One true subtraction and one true division, as the reference does: the plain version's table holds the
+ * same. */
 AVX2 static __m256 normalise(const uint8_t *bytes, __m256 mean, __m256 deviation)
 {
     const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes));
     return _mm256_div_ps(_mm256_sub_ps(_mm256_cvtepi32_ps(wide), mean), deviation);
 }
 
-AVX2 static void patch_f32_16(void *patch, const uint8_t *const *plane, size_t stride_bytes, const stk_patch_rule *rule)
+AVX2 static void patch_f32_16(void *patch, const uint8_t *const *plane, size_t stride_bytes,
+                              const stk_patch_rule *rule)
 {
     float *out = patch;
     for (uint32_t ch = 0; ch < 3; ch++) {
@@ -186,7 +193,8 @@ AVX2 static __m256i round_bf16(__m256 value)
     return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
 }
 
-AVX2 static void patch_bf16_16(void *patch, const uint8_t *const *plane, size_t stride_bytes, const stk_patch_rule *rule)
+AVX2 static void patch_bf16_16(void *patch, const uint8_t *const *plane, size_t stride_bytes,
+                               const stk_patch_rule *rule)
 {
     uint16_t *out = patch;
     for (uint32_t ch = 0; ch < 3; ch++) {
@@ -195,7 +203,8 @@ AVX2 static void patch_bf16_16(void *patch, const uint8_t *const *plane, size_t 
             const __m256i a = round_bf16(normalise(plane[ch] + y * stride_bytes, mean, deviation));
             const __m256i b = round_bf16(normalise(plane[ch] + y * stride_bytes + 8, mean, deviation));
             const __m256i row = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
-            for (uint32_t t = 0; t < rule->temporal; t++) _mm256_stream_si256((__m256i *)(out + 256 * t), row);
+            for (uint32_t t = 0; t < rule->temporal; t++)
+                _mm256_stream_si256((__m256i *)(out + 256 * t), row);
         }
         out += 256 * (rule->temporal - 1);
     }
@@ -207,6 +216,8 @@ void stk_image_kernels_init_avx2(stk_image_kernels *k, const stk_patch_rule *rul
     k->along = along_avx2;
     k->across = across_avx2;
     if (rule->side_px != 16) return;
-    k->patch = rule->form == STK_PIXELS_UINT8 ? patch_u8_16 : rule->form == STK_PIXELS_FLOAT32 ? patch_f32_16 : patch_bf16_16;
+    k->patch = rule->form == STK_PIXELS_UINT8     ? patch_u8_16
+               : rule->form == STK_PIXELS_FLOAT32 ? patch_f32_16
+                                                  : patch_bf16_16;
 }
 #endif
