@@ -6,8 +6,9 @@
 #ifndef STK_TEXT_TOKENIZER_H
 #define STK_TEXT_TOKENIZER_H
 
-#include "base/memory.h"
+#include "text/bpe.h"
 #include "text/text.h"
+#include "text/unicode.h"
 
 typedef struct stk_added_token {
     stk_str text; /* never empty */
@@ -27,13 +28,12 @@ typedef struct stk_encoder {
     uint32_t count;
 
     stk_buffer ids, begins, ends;
-    stk_buffer normal, normal_begin, normal_end; /* a text that NFC changes, and where each of its bytes comes from */
-    stk_buffer marks;                            /* combining marks while they are sorted */
-    stk_buffer symbols, heap;                    /* a long piece while it is merged */
-    struct stk_piece_cache *cache;               /* short pieces met before; NULL before the first append */
+    stk_normal normal;             /* a text that NFC changes */
+    stk_bpe_scratch bpe;           /* a long piece while it is merged */
+    struct stk_piece_cache *cache; /* short pieces met before */
 } stk_encoder;
 
-/* max_text_bytes: of all that is appended between two clears.  deinit is fine after a failed init and on zeros. */
+/* max_text_bytes < 2^30: of all that is appended between two clears.  deinit is fine after a failed init and on zeros. */
 stk_status stk_encoder_init(stk_encoder *encoder, uint64_t max_text_bytes, stk_error *err) STK_MUST_USE;
 void stk_encoder_deinit(stk_encoder *encoder);
 
