@@ -23,28 +23,43 @@ stk_status stk_dead_letter_open(int *fd, const char *path, stk_error *err)
     return status;
 }
 
-static void write_dead_letters(const stk_engine *engine, const stk_batch *batch)
+/* Text of any bytes: what is not UTF-8 (a path, a message cut in the middle of a character) becomes '?'. */
+static json_t *letter_text(const char *text)
 {
-    if (engine->dead_letter_fd < 0) return;
-    for (uint32_t i = 0; i < batch->recipe.sample_count; i++) {
-        const stk_batch_note *const note = &batch->note[i];
-        if (!note->masked) continue;
-        const stk_recipe_sample *const sample = &batch->recipe.sample[i];
-        const stk_set_facts *const facts = &engine->run->set[sample->set_index].facts;
-        json_t *const letter =
-            json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:s}", "id", note->id, "set", engine->run->set[sample->set_index].name,
-                      "file", facts->file[facts->record[sample->record_index].file_index], "line", (json_int_t)note->line, "step",
-                      (json_int_t)batch->recipe.step, "stage", stk_stage_name(note->stage), "reason", note->reason, "message",
-                      note->message);
-        char *const text = letter ? json_dumps(letter, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
-        json_decref(letter);
-        if (!text) continue;
-        const size_t length = strlen(text);
-        text[length] = '\n'; /* in place of the NUL: the line goes out in one write */
-        /* A full disk must not stop a training run: the sample is also named by the batch and the counters. */
-        if (write(engine->dead_letter_fd, text, length + 1) < 0) errno = 0;
-        free(text);
-    }
+    json_t *const whole = json_string(text);
+    if (whole) return whole;
+    char ascii[512];
+    size_t at = 0;
+    for (; text[at] && at + 1 < sizeof ascii; at++) ascii[at] = (uint8_t)text[at] < 0x80 ? text[at] : '?';
+    ascii[at] = 0;
+    return json_string(ascii);
+}
+
+static void write_dead_letter(const stk_engine *engine, const stk_batch *batch, uint32_t at)
+{
+    const stk_batch_note *const note = &batch->note[at];
+    const stk_recipe_sample *const sample = &batch->recipe.sample[at];
+    const stk_run_set *const set = &engine->run->set[sample->set_index];
+    const char *const file = set->facts.file[set->facts.record[sample->record_index].file_index];
+    json_t *const letter = json_pack("{s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:o}", "id", letter_text(note->id), "set",
+                                     letter_text(set->name), "file", letter_text(file), "line", (json_int_t)note->line, "step",
+                                     (json_int_t)batch->recipe.step, "stage", stk_stage_name(note->stage), "reason", note->reason,
+                                     "message", letter_text(note->message));
+    char *const text = letter ? json_dumps(letter, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    json_decref(letter);
+    if (!text) return;
+    const size_t length = strlen(text);
+    text[length] = '\n'; /* in place of the NUL: the line goes out in one write */
+    /* A full disk must not stop a training run: the sample is also named by the batch and the counters. */
+    if (write(engine->dead_letter_fd, text, length + 1) < 0) errno = 0;
+    free(text);
+}
+
+static bool has_masked(const stk_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->recipe.sample_count; i++)
+        if (batch->note[i].masked) return true;
+    return false;
 }
 
 /* --- counting --- */
@@ -87,7 +102,7 @@ static stk_status count(stk_engine *engine, const stk_batch *batch, stk_error *e
 static void state_after(const stk_engine *engine, uint64_t step, uint32_t micro, stk_state *state)
 {
     const bool ends_step = micro + 1 == engine->micro_count;
-    memcpy(state->fingerprint, engine->run->fingerprint, sizeof state->fingerprint);
+    state->fingerprint = engine->run->fingerprint;
     state->plan_version = STK_PLAN_VERSION;
     state->step = step + ends_step;
     state->micro = ends_step ? 0 : micro + 1;
@@ -97,28 +112,57 @@ static void state_after(const stk_engine *engine, uint64_t step, uint32_t micro,
 
 /* --- next --- */
 
-/* Take a made micro-batch out of the window; with the lock held. */
-static stk_status take_out(stk_engine *engine, stk_reader *reader, stk_work *work, stk_batch **out)
+static stk_work *made_work(const stk_engine *engine, uint64_t sequence)
+{
+    if (sequence < engine->head || sequence >= engine->taken) return NULL;
+    stk_work *const work = engine->window[sequence % engine->window_count];
+    return work && work->prepared && work->units_left == 0 ? work : NULL;
+}
+
+static void fail_engine(stk_engine *engine, stk_status status, const stk_error *error)
+{
+    engine->failed = status;
+    engine->failure = *error;
+    pthread_cond_broadcast(&engine->home->ready);
+}
+
+/* Account for micro-batches in plan order, as far as `through` and as they are made, whoever their readers are: so what
+ * is counted, written and refused does not depend on which reader asks first.  With the lock held. */
+static void settle(stk_engine *engine, uint64_t through)
+{
+    while (engine->settled <= through && !engine->settling && engine->failed == STK_OK) {
+        stk_work *const work = made_work(engine, engine->settled);
+        if (!work) return;
+        if (work->status < 0) {
+            fail_engine(engine, work->status, &work->error);
+            return;
+        }
+        stk_error error;
+        const stk_status status = count(engine, &work->batch, &error);
+        if (engine->dead_letter_fd >= 0 && has_masked(&work->batch)) {
+            engine->settling = true;
+            pthread_mutex_unlock(&engine->home->lock);
+            for (uint32_t i = 0; i < work->batch.recipe.sample_count; i++)
+                if (work->batch.note[i].masked) write_dead_letter(engine, &work->batch, i);
+            pthread_mutex_lock(&engine->home->lock);
+            engine->settling = false;
+            pthread_cond_broadcast(&engine->home->ready);
+        }
+        if (status < 0) fail_engine(engine, status, &error);
+        else engine->settled++;
+    }
+}
+
+/* Take a settled micro-batch out of the window.  With the lock held. */
+static void take_out(stk_engine *engine, stk_reader *reader, stk_work *work, stk_batch **out)
 {
     stk_engine_home *const home = engine->home;
-    if (work->status < 0) { /* it stays where it is: the reader never comes past it */
-        reader->failed = work->status;
-        reader->error = work->error;
-        return work->status;
-    }
     stk_batch *const batch = &work->batch;
-    const stk_status status = count(engine, batch, &reader->error);
-    if (status < 0) {
-        reader->failed = status;
-        return status;
-    }
-    uint64_t step;
-    uint32_t rank, micro;
-    stk_engine_place(engine, work->sequence, &step, &rank, &micro);
-    state_after(engine, step, micro, &batch->after);
+    state_after(engine, batch->recipe.step, batch->recipe.micro, &batch->after);
     reader->state = batch->after;
     reader->next_sequence += engine->ranks.rank_count;
     reader->held++;
+    reader->waited_ns = 0;
     engine->window[work->sequence % engine->window_count] = NULL;
     while (engine->head < engine->taken && !engine->window[engine->head % engine->window_count]) engine->head++;
     if (engine->metrics.first_batch_ns == 0) engine->metrics.first_batch_ns = stk_now() - engine->opened_ns;
@@ -126,14 +170,6 @@ static stk_status take_out(stk_engine *engine, stk_reader *reader, stk_work *wor
     atomic_fetch_add(&home->references, 1);
     *out = batch;
     pthread_cond_broadcast(&home->changed);
-    return STK_OK;
-}
-
-static stk_work *made_work(const stk_engine *engine, const stk_reader *reader)
-{
-    if (reader->next_sequence < engine->head || reader->next_sequence >= engine->taken) return NULL;
-    stk_work *const work = engine->window[reader->next_sequence % engine->window_count];
-    return work && work->prepared && work->units_left == 0 ? work : NULL;
 }
 
 /* What a reader waits for, in words: for the error after `timeout`. */
@@ -160,16 +196,36 @@ static struct timespec monotonic(stk_ns at)
     return (struct timespec){.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
 }
 
-/* With the lock held: until a micro-batch of the reader is made (returned), or the deadline (NULL). */
-static stk_work *wait_for_work(stk_engine *engine, stk_reader *reader, stk_ns deadline)
+/* Until the reader's next micro-batch may be taken out (true), or all has failed, or the deadline has come.  With the lock
+ * held. */
+static bool wait_for_work(stk_engine *engine, stk_reader *reader, stk_ns deadline)
 {
-    for (;;) {
-        stk_work *const work = made_work(engine, reader);
-        if (work || engine->stop) return work;
+    const struct timespec until = monotonic(deadline);
+    if (engine->inline_workers && reader->next_sequence > engine->wanted) engine->wanted = reader->next_sequence;
+    for (bool in_time = true;;) {
+        settle(engine, reader->next_sequence);
+        if (reader->next_sequence < engine->settled) return true;
+        if (engine->failed < 0 || engine->stop || !in_time) return false;
         if (engine->inline_workers && stk_engine_advance(engine, &engine->worker[reader->rank - engine->ranks.first_rank])) continue;
-        const struct timespec until = monotonic(deadline);
-        if (pthread_cond_timedwait(&engine->home->ready, &engine->home->lock, &until) == ETIMEDOUT) return made_work(engine, reader);
+        in_time = pthread_cond_timedwait(&engine->home->ready, &engine->home->lock, &until) != ETIMEDOUT;
     }
+}
+
+/* Count the wait, and say how it ended.  With the lock held. */
+static stk_status end_wait(stk_engine *engine, stk_reader *reader, bool there, stk_ns waited_ns, stk_batch **out)
+{
+    engine->metrics.wait_ns += waited_ns;
+    reader->waited_ns += waited_ns;
+    if (there) {
+        take_out(engine, reader, made_work(engine, reader->next_sequence), out);
+        return STK_OK;
+    }
+    if (engine->failed < 0) {
+        reader->error = engine->failure;
+        return reader->failed = engine->failed;
+    }
+    if (reader->waited_ns < engine->timeout_ns) return STK_AGAIN;
+    return reader->failed = fail_waiting(engine, reader, reader->waited_ns, &reader->error);
 }
 
 stk_status stk_reader_next(stk_reader *reader, stk_batch **out, stk_ns timeout_ns, stk_error *err)
@@ -185,31 +241,19 @@ stk_status stk_reader_next(stk_reader *reader, stk_batch **out, stk_ns timeout_n
     if (reader->next_sequence >= engine->sequence_end) return STK_END;
 
     stk_stall("deliver");
-    const stk_ns start = stk_now();
-    const stk_ns patience = timeout_ns < engine->timeout_ns - reader->waited_ns ? timeout_ns : engine->timeout_ns - reader->waited_ns;
-    stk_status status;
+    const stk_ns start = stk_now(), left_ns = engine->timeout_ns - reader->waited_ns;
     pthread_mutex_lock(&engine->home->lock);
-    if (reader->held > engine->keep) {
-        status = stk_fail(err, STK_ERR_KEEP, "rank %u holds %u batches and said that it keeps %u: release some, or raise keep",
-                          reader->rank, reader->held, engine->keep);
-        pthread_mutex_unlock(&engine->home->lock);
-        return status;
-    }
-    stk_work *const work = wait_for_work(engine, reader, start + patience);
-    const stk_ns waited = stk_now() - start;
-    engine->metrics.wait_ns += waited;
-    reader->waited_ns += waited;
-    if (work) {
-        reader->waited_ns = 0;
-        status = take_out(engine, reader, work, out);
-    } else if (reader->waited_ns >= engine->timeout_ns) {
-        status = reader->failed = fail_waiting(engine, reader, reader->waited_ns, &reader->error);
-    } else {
-        status = STK_AGAIN;
+    const uint32_t held = reader->held;
+    stk_status status = STK_ERR_KEEP;
+    if (held <= engine->keep) {
+        const bool there = wait_for_work(engine, reader, start + (timeout_ns < left_ns ? timeout_ns : left_ns));
+        status = end_wait(engine, reader, there, stk_now() - start, out);
     }
     pthread_mutex_unlock(&engine->home->lock);
+    if (status == STK_ERR_KEEP)
+        return stk_fail(err, status, "rank %u holds %u batches, and keep is %u: release some, or raise keep", reader->rank, held,
+                        engine->keep);
     if (status < 0 && err) *err = reader->error;
-    if (*out) write_dead_letters(engine, *out);
     return status;
 }
 
@@ -235,6 +279,8 @@ static void add_stage(stk_stage_metrics *sum, const stk_stage_metrics *one)
 
 void stk_engine_metrics(const stk_engine *engine, stk_metrics *metrics)
 {
+    *metrics = (stk_metrics){0};
+    if (engine->pid != getpid()) return; /* its lock may have been held when the process was forked */
     pthread_mutex_lock(&engine->home->lock);
     *metrics = engine->metrics;
     for (uint32_t i = 0; i < engine->memory.workers; i++) {
@@ -244,8 +290,7 @@ void stk_engine_metrics(const stk_engine *engine, stk_metrics *metrics)
         add_stage(&metrics->place, &engine->worker[i].place);
     }
     for (uint64_t s = engine->head; s < engine->taken; s++) {
-        const stk_work *const work = engine->window[s % engine->window_count];
-        metrics->ready += work && work->prepared && work->units_left == 0;
+        metrics->ready += made_work(engine, s) != NULL;
     }
     pthread_mutex_unlock(&engine->home->lock);
 }

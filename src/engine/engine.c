@@ -1,10 +1,13 @@
 /* engine.c - opening, the pieces of work, the threads, closing.  The picture stands in engine_core.h. */
 #include "engine/engine_core.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "engine/fingerprint.h"
 #include "engine/stall.h"
 
 enum { IO_THREADS = 4 };
@@ -92,7 +95,8 @@ static bool prepare(stk_engine *engine)
 /* Step 0 is made before anything is prefetched: the trainer waits for it. */
 static bool may_take(stk_engine *engine)
 {
-    if (engine->taking || engine->taken == engine->sequence_end || !engine->home->free_work) return false;
+    if (engine->taking || engine->failed < 0 || engine->taken == engine->sequence_end || !engine->home->free_work) return false;
+    if (engine->inline_workers && engine->taken > engine->wanted) return false; /* nothing runs ahead */
     if (engine->taken - engine->head >= engine->window_count) return false;
     const uint64_t first_step_end = (uint64_t)(engine->micro_count - engine->first_micro) * engine->ranks.rank_count;
     if (engine->taken < first_step_end) return true;
@@ -142,6 +146,7 @@ static bool start_fetch(stk_engine *engine)
             work->units_ready++;
             return true;
         }
+        if (engine->inline_workers && engine->tickets.count) return false; /* one by one */
         uint8_t *const ticket = stk_tickets_take(&engine->tickets, unit->ticket_bytes);
         if (!ticket) {
             engine->metrics.budget_waits += !unit->waited;
@@ -266,13 +271,20 @@ static stk_status start_workers(stk_engine *engine, stk_error *err)
         engine->worker[i].engine = engine;
         STK_TRY(stk_maker_init(&engine->worker[i].maker, engine->run, err));
     }
-    for (uint32_t i = 0; i < engine->memory.workers && !engine->inline_workers; i++) {
-        const int code = stk_fault(STK_FAULT_THREAD_CREATE) ? 11
+    /* Signals belong to the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = 0;
+    for (uint32_t i = 0; code == 0 && i < engine->memory.workers && !engine->inline_workers; i++) {
+        code = stk_fault(STK_FAULT_THREAD_CREATE) ? EAGAIN
                                                             : pthread_create(&engine->worker[i].thread, NULL, run_worker, &engine->worker[i]);
-        if (code) return stk_fail(err, STK_ERR_SYSTEM, "cannot start a worker thread: %s", strerror(code));
-        engine->worker[i].started = true;
+        engine->worker[i].started = code == 0;
     }
-    return STK_OK;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code == 0) return STK_OK;
+    errno = code;
+    return stk_fail_errno(err, "cannot start a worker thread");
 }
 
 /* --- open --- */
@@ -295,6 +307,7 @@ static void take_back(stk_batch_home *batch_home, stk_batch *batch)
 {
     stk_engine_home *const home = (stk_engine_home *)batch_home;
     stk_work *const work = (stk_work *)batch;
+    if (home->pid != getpid()) return; /* a copy in a forked child: the memory is the parent's */
     pthread_mutex_lock(&home->lock);
     stk_arena_give_back(home->arena, work->slot);
     work->next = home->free_work;
@@ -315,6 +328,7 @@ static stk_status home_create(stk_engine_home **out, stk_run *run, const stk_mem
     stk_engine_home *const home = stk_alloc(STK_TAG_ENGINE, sizeof *home);
     if (!home) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
     home->home = (stk_batch_home){.take_back = take_back, .form = &run->form, .set_name = run->set_name};
+    home->pid = getpid();
     home->run = run;
     stk_run_retain(run);
     atomic_store(&home->references, 1);
@@ -350,11 +364,7 @@ static stk_status home_create(stk_engine_home **out, stk_run *run, const stk_mem
 static stk_status find_start(stk_engine *engine, const stk_state *state, stk_error *err)
 {
     if (!state) return STK_OK;
-    if (strcmp(state->fingerprint, engine->run->fingerprint) != 0)
-        return stk_fail(err, STK_ERR_STATE,
-                        "the state is of another run: fingerprint %.32s, and this run has %.32s: use the configuration and data it was "
-                        "saved with",
-                        state->fingerprint, engine->run->fingerprint);
+    STK_TRY(stk_fingerprint_check(&state->fingerprint, &engine->run->fingerprint, err));
     if (state->plan_version != STK_PLAN_VERSION)
         return stk_fail(err, STK_ERR_STATE, "the state has plan_version %u, and this release plans by version %u", state->plan_version,
                         STK_PLAN_VERSION);
@@ -376,7 +386,7 @@ static void open_readers(stk_engine *engine)
         reader->rank = engine->ranks.first_rank + i;
         reader->next_sequence = i;
         stk_state *const state = &reader->state;
-        memcpy(state->fingerprint, engine->run->fingerprint, sizeof state->fingerprint);
+        state->fingerprint = engine->run->fingerprint;
         state->plan_version = STK_PLAN_VERSION;
         state->step = engine->first_step;
         stk_plan_position(engine->run->plan, state->step, &state->epoch, &state->rows);

@@ -59,6 +59,7 @@ typedef struct stk_engine_home {
     uint32_t work_count;
     atomic_uint references; /* the engine, and each batch that is out */
     struct stk_engine *engine; /* NULL once it is closed */
+    pid_t pid;              /* that all of it belongs to */
 } stk_engine_home;
 
 struct stk_reader {
@@ -111,12 +112,16 @@ struct stk_engine {
     uint64_t head, taken;   /* head: the oldest not yet delivered; [head, taken) are in the window */
     uint64_t ticketed;      /* the first whose units do not all have tickets */
     uint64_t slotted;       /* the first without a slot */
+    uint64_t settled;       /* the first that is not accounted for: counters, dead letters, error budgets */
+    bool settling;          /* a thread is writing dead letters */
+    uint64_t wanted;        /* inline: the last that a reader asked for */
+    stk_status failed;      /* <0: what every reader gets at `settled` */
+    stk_error failure;
     size_t work_held;       /* working memory of units in make */
     size_t slots_held;      /* slots in use, also those with readers */
-    uint64_t delivered_count;
     stk_set_count *set_count;
     stk_metrics metrics;
-    int dead_letter_fd;     /* -1: none; written by readers without the lock, one line a write */
+    int dead_letter_fd;     /* -1: none; written without the lock, by the thread that is settling, one line a write */
 };
 
 /* Place of a sequence number: step, rank, micro. */

@@ -91,8 +91,9 @@ static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, 
     const stk_recipe *const recipe = &work->batch.recipe;
     const stk_recipe_sample *const planned = &recipe->sample[unit->sample_index];
     const stk_run_set *const set = &run->set[planned->set_index];
-    STK_TRY(parse(run, maker, planned, &work->batch.note[unit->sample_index], err));
     unit->work = work;
+    if (planned->media_count == 0) return STK_OK; /* its record is read when it is made */
+    STK_TRY(parse(run, maker, planned, &work->batch.note[unit->sample_index], err));
     unit->request_count = unit->requests_left = planned->media_count;
     unit->request = stk_pool_take(&work->pool, planned->media_count * sizeof *unit->request);
     if (!unit->request) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a unit of work");
@@ -158,7 +159,7 @@ static bool is_byte_fault(const stk_request *request, stk_reason *reason)
     case STK_ERR_MEDIA_LIMIT: *reason = STK_REASON_CHANGED; return true; /* longer than it was */
     case STK_ERR_MEDIA_UNSUPPORTED: *reason = STK_REASON_UNSUPPORTED; return true;
     case STK_ERR_MEDIA: *reason = STK_REASON_BROKEN; return true;
-    case STK_ERR_SYSTEM: *reason = STK_REASON_UNREADABLE; return request->error.code == EACCES;
+    case STK_ERR_SYSTEM: *reason = STK_REASON_UNREADABLE; return request->error.code == EACCES || request->error.code == EPERM;
     default: return false;
     }
 }
