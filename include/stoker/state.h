@@ -10,9 +10,29 @@ extern "C" {
 
 enum { STK_STATE_TEXT_MAX = 16 * 1024, STK_PLAN_VERSION = 1 };
 
+/* What the stream follows from, in parts, so that a refusal can say which of them differs. */
+#define STK_FINGERPRINT_PART_MAP(X)                                                                        \
+    X(STK_PART_MODEL, "model", "the files of the checkpoint folder")                                       \
+    X(STK_PART_DATA, "data", "the manifests or their media, format, columns, roles, or limits")            \
+    X(STK_PART_WORDS, "text", "template, system, labels, control_tokens, allow_control_tokens, tag_space") \
+    X(STK_PART_PIXELS, "pixels", "profile, orientation, min_pixels or max_pixels")                         \
+    X(STK_PART_PLAN, "plan", "batch, steps, epochs, shuffle, seed, layout, max_tokens, pad_to, pad_multiple, overlong or uneven")
+
+typedef enum stk_fingerprint_part {
+#define STK_FINGERPRINT_PART_ENUM(name, key, options) name,
+    STK_FINGERPRINT_PART_MAP(STK_FINGERPRINT_PART_ENUM)
+#undef STK_FINGERPRINT_PART_ENUM
+    STK_FINGERPRINT_PARTS
+} stk_fingerprint_part;
+
+typedef struct stk_fingerprint {
+    char whole[33];                       /* hex of XXH3-128 over the parts */
+    char part[STK_FINGERPRINT_PARTS][17]; /* hex of XXH3-64 */
+} stk_fingerprint;
+
 /* A plain value. */
 typedef struct stk_state {
-    char fingerprint[33];  /* hex of XXH3-128 */
+    stk_fingerprint fingerprint;
     uint32_t plan_version;
     uint64_t epoch, rows;  /* rows of the epoch consumed, whole steps */
     uint64_t step;         /* the next step */

@@ -37,7 +37,7 @@ typedef struct stk_run {
     stk_batch_form form;
     stk_image_spec *image;
     stk_plan *plan;          /* NULL when opened without one */
-    char fingerprint[33];
+    stk_fingerprint fingerprint;
     atomic_uint references;
     struct stk_resolved *resolved; /* the options, resolved: owns the strings of the rules */
 } stk_run;

@@ -1,0 +1,156 @@
+/* option_table.c - the one table of options (interface.md).  All else about options follows from it. */
+#include "engine/option_table.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+#define TOP(member) offsetof(stk_options, member), 0
+#define DATA(member) offsetof(stk_data_options, member), 0
+#define SET(member) offsetof(stk_options, set) + offsetof(stk_set_options, member), offsetof(stk_set_options, member)
+#define LIMIT(member) offsetof(stk_options, limits) + offsetof(stk_limit_options, member), 0
+#define S true
+#define NOT_S false
+#define PER_SET true
+#define WHOLE_RUN false
+
+static const stk_option_row rows[] = {
+    /* {name, type, default, choices, min, max, stream, per set, help}, kind, place */
+    {{"model", "string", "", "", 0, 0, S, WHOLE_RUN, "checkpoint folder: config.json, preprocessor_config.json, tokenizer.json, chat template"}, STK_KIND_STRING, TOP(model)},
+    {{"data", "list", "", "", 0, 0, S, WHOLE_RUN, "the data sets, each with the keys below"}, STK_KIND_GROUP, TOP(data)},
+    {{"data[].name", "string", "", "", 0, 0, S, WHOLE_RUN, "name in ids and reports; default: the first file's name without its ending"}, STK_KIND_STRING, DATA(name)},
+    {{"data[].path", "list", "", "", 0, 0, NOT_S, WHOLE_RUN, "manifest: a file, a list of files, or a glob; JSONL or a JSON array"}, STK_KIND_LIST, DATA(path)},
+    {{"data[].format", "choice", "", "llava | openai", 0, 0, S, WHOLE_RUN, "dialect of the records; default: told from each record"}, STK_KIND_CHOICE, DATA(format)},
+    {{"data[].media_root", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder that relative media paths start from; default: the manifest's own"}, STK_KIND_STRING, DATA(media_root)},
+    {{"data[].columns", "map", "", "", 0, 0, S, WHOLE_RUN, "where a record keeps what: id, messages, images, videos, audios, tools, system"}, STK_KIND_MAP, DATA(columns)},
+    {{"data[].roles", "map", "", "", 0, 0, S, WHOLE_RUN, "further names of roles, each to system, user, assistant or tool"}, STK_KIND_MAP, DATA(roles)},
+    {{"data[].system", "string", "", "", 0, 0, S, WHOLE_RUN, "system prompt of records without a system turn, in place of the template's default"}, STK_KIND_STRING, DATA(system)},
+    {{"allow", "list", "[]", "", 0, 0, NOT_S, WHOLE_RUN, "further folders that media may come from"}, STK_KIND_LIST, TOP(allow)},
+    {{"batch", "int", "", "", 1, 1 << 20, S, WHOLE_RUN, "rows per step, over all ranks"}, STK_KIND_INT, TOP(batch)},
+    {{"micro_batch", "int", "all", "", 1, 1 << 20, NOT_S, WHOLE_RUN, "rows per micro-batch of a rank; all: one micro-batch a step"}, STK_KIND_INT, TOP(micro_batch)},
+    {{"steps", "int", "auto", "", 1, INT64_MAX, S, WHOLE_RUN, "length of the run in steps; auto: by epochs"}, STK_KIND_INT, TOP(steps)},
+    {{"epochs", "int", "1", "", 1, 1000000, S, WHOLE_RUN, "length of the run in passes over the data, unless steps is given"}, STK_KIND_INT, TOP(epochs)},
+    {{"shuffle", "bool", "true", "", 0, 0, S, WHOLE_RUN, "a new order in each epoch, computed from seed; false: the order of the files"}, STK_KIND_BOOL, TOP(shuffle)},
+    {{"seed", "int", "0", "", 0, INT64_MAX, S, WHOLE_RUN, "of the order"}, STK_KIND_INT, TOP(seed)},
+    {{"layout", "choice", "padded", "padded | flat", 0, 0, S, WHOLE_RUN, "rows padded to one length, or joined into one row"}, STK_KIND_CHOICE, TOP(layout)},
+    {{"max_tokens", "int", "auto", "", 1, 1 << 30, S, WHOLE_RUN, "limit of a sample in tokens; auto: the model's"}, STK_KIND_INT, TOP(max_tokens)},
+    {{"pad_to", "int", "auto", "", 1, 1 << 30, S, WHOLE_RUN, "padded: length of each row; auto: the longest of the micro-batch"}, STK_KIND_INT, TOP(pad_to)},
+    {{"pad_multiple", "int", "1", "", 1, 1 << 20, S, WHOLE_RUN, "row lengths are multiples of it"}, STK_KIND_INT, TOP(pad_multiple)},
+    {{"overlong", "choice", "drop", "drop | error", 0, 0, S, PER_SET, "samples over max_tokens: left out and counted, or refused"}, STK_KIND_CHOICE, SET(overlong)},
+    {{"uneven", "choice", "filler", "filler | error", 0, 0, S, WHOLE_RUN, "a batch that the ranks do not divide: filled up with rows of weight 0, or refused"}, STK_KIND_CHOICE, TOP(uneven)},
+    {{"targets", "choice", "hf", "hf | shifted", 0, 0, NOT_S, WHOLE_RUN, "labels as they are, or moved by one inside each sample, with loss_mask"}, STK_KIND_CHOICE, TOP(targets)},
+    {{"pixels", "choice", "uint8", "uint8 | float32 | bfloat16", 0, 0, NOT_S, WHOLE_RUN, "pixel_bytes, or pixel_values ready-made"}, STK_KIND_CHOICE, TOP(pixels)},
+    {{"profile", "choice", "hf", "hf", 0, 0, S, WHOLE_RUN, "whose pixels"}, STK_KIND_CHOICE, TOP(profile)},
+    {{"orientation", "choice", "apply", "apply | ignore", 0, 0, S, PER_SET, "orientation that a picture's metadata states"}, STK_KIND_CHOICE, SET(orientation)},
+    {{"min_pixels", "int", "auto", "", 1, 1 << 30, S, PER_SET, "lower limit of an image after the resize; auto: the checkpoint's"}, STK_KIND_INT, SET(min_pixels)},
+    {{"max_pixels", "int", "auto", "", 1, 1 << 30, S, PER_SET, "upper limit of an image after the resize; auto: the checkpoint's"}, STK_KIND_INT, SET(max_pixels)},
+    {{"labels", "choice", "answers", "answers | last | finetune", 0, 0, S, PER_SET, "what is trained; a turn's own `train` or `loss` key wins"}, STK_KIND_CHOICE, SET(labels)},
+    {{"control_tokens", "choice", "plain", "plain | sanitize | reference", 0, 0, S, PER_SET, "control tokens typed in the data: text outside answers, text everywhere, or live"}, STK_KIND_CHOICE, SET(control_tokens)},
+    {{"allow_control_tokens", "list", "[]", "", 0, 0, S, PER_SET, "tokens that stay live under plain and sanitize"}, STK_KIND_LIST, SET(allow_control_tokens)},
+    {{"tag_space", "choice", "keep", "keep | strip", 0, 0, S, PER_SET, "white space beside <image> tags; strip: as qwen-vl-finetune"}, STK_KIND_CHOICE, SET(tag_space)},
+    {{"template", "template", "", "", 0, 0, S, PER_SET, "a published name, or a turn format; default: the checkpoint's"}, STK_KIND_TEMPLATE, SET(chat_template)},
+    {{"index", "choice", "auto", "auto | require | verify", 0, 0, NOT_S, WHOLE_RUN, "build what is missing, refuse to run without, or decode every medium once"}, STK_KIND_CHOICE, TOP(index)},
+    {{"index_dir", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder of the index files; default: beside the manifest"}, STK_KIND_STRING, TOP(index_dir)},
+    {{"errors.unusable", "share", "0.01", "", 0, 1, NOT_S, WHOLE_RUN, "share of unusable records of a data set that refuses the run, above 10"}, STK_KIND_SHARE, TOP(errors_unusable)},
+    {{"errors.masked", "share", "0.001", "", 0, 1, NOT_S, WHOLE_RUN, "share of masked samples of a data set that stops the run, above 10"}, STK_KIND_SHARE, TOP(errors_masked)},
+    {{"dead_letter", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "file that masked samples are appended to, one JSON object a line"}, STK_KIND_STRING, TOP(dead_letter)},
+    {{"memory", "size", "auto", "", 1 << 20, INT64_MAX, NOT_S, WHOLE_RUN, "one budget for all; auto: a quarter of what the control group allows"}, STK_KIND_SIZE, TOP(memory_bytes)},
+    {{"workers", "workers", "auto", "", 1, 1024, NOT_S, WHOLE_RUN, "threads that make; auto: one a CPU; inline: none, all in next"}, STK_KIND_WORKERS, TOP(workers)},
+    {{"prefetch", "int", "auto", "", 1, 4096, NOT_S, WHOLE_RUN, "ready micro-batches a rank"}, STK_KIND_INT, TOP(prefetch)},
+    {{"fetch_ahead", "size", "auto", "", 1, INT64_MAX, NOT_S, WHOLE_RUN, "compressed bytes that are fetched ahead"}, STK_KIND_SIZE, TOP(fetch_ahead_bytes)},
+    {{"keep", "int", "1", "", 1, 4096, NOT_S, WHOLE_RUN, "micro-batches that the trainer holds when it asks for the next"}, STK_KIND_INT, TOP(keep)},
+    {{"timeout", "seconds", "300", "", 1, 31536000, NOT_S, WHOLE_RUN, "longest wait for a batch before an error that says for what"}, STK_KIND_SECONDS, TOP(timeout_s)},
+    {{"limits.media_bytes", "size", "256MiB", "", 1, INT64_MAX / 4, S, WHOLE_RUN, "compressed bytes of one medium"}, STK_KIND_SIZE, LIMIT(media_bytes)},
+    {{"limits.media_pixels", "int", "178956970", "", 1, 1 << 30, S, WHOLE_RUN, "pixels of one image as it is stored"}, STK_KIND_INT, LIMIT(media_pixels)},
+    {{"limits.record_bytes", "size", "64MiB", "", 1, 1 << 30, S, WHOLE_RUN, "bytes of one record"}, STK_KIND_SIZE, LIMIT(record_bytes)},
+    {{"limits.json_depth", "int", "64", "", 1, 1024, S, WHOLE_RUN, "nesting of a record"}, STK_KIND_INT, LIMIT(json_depth)},
+    {{"limits.media_per_record", "int", "4096", "", 1, 65536, S, WHOLE_RUN, "media of one record"}, STK_KIND_INT, LIMIT(media_per_record)},
+    {{"limits.text_bytes", "size", "64MiB", "", 1, 1 << 30, S, WHOLE_RUN, "rendered text of one record"}, STK_KIND_SIZE, LIMIT(text_bytes)},
+    {{"limits.jpeg_scans", "int", "100", "", 1, 65536, S, WHOLE_RUN, "scans of a progressive JPEG"}, STK_KIND_INT, LIMIT(jpeg_scans)},
+};
+
+enum { ROW_COUNT = sizeof rows / sizeof *rows };
+
+/* Names of the design that a later release brings. */
+static const char *const later[] = {"weight", "epochs", "first", "where", "row_tokens", "segment_multiple", "window", "balance",
+                                    "modality", "video_text", "alpha", "cache", "endpoint", "region", "profile_name",
+                                    "requester_pays", "ca", "io_threads", "hedge", "prices", "engine", "nice", "cpus",
+                                    "filler_image", "placement", "run", "eval"};
+
+const stk_option_row *stk_option_rows(size_t *count)
+{
+    *count = ROW_COUNT;
+    return rows;
+}
+
+/* The public columns, one row behind the other: copied once, because they stand inside larger rows. */
+static stk_option shown_rows[ROW_COUNT];
+static pthread_once_t shown_once = PTHREAD_ONCE_INIT;
+
+static void copy_shown(void)
+{
+    for (size_t i = 0; i < ROW_COUNT; i++) shown_rows[i] = rows[i].shown;
+}
+
+const stk_option *stk_option_table(size_t *count)
+{
+    pthread_once(&shown_once, copy_shown);
+    *count = ROW_COUNT;
+    return shown_rows;
+}
+
+const stk_option_row *stk_option_find(const char *name)
+{
+    for (size_t i = 0; i < ROW_COUNT; i++)
+        if (strcmp(rows[i].shown.name, name) == 0) return &rows[i];
+    return NULL;
+}
+
+/* Edits that turn a into b; names are short. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[80];
+    const size_t width = strlen(b);
+    if (width >= 80 || strlen(a) >= 80) return SIZE_MAX;
+    for (size_t j = 0; j <= width; j++) row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= width; j++) {
+            const size_t change = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = row[j] + 1 < row[j - 1] + 1 ? row[j] + 1 : row[j - 1] + 1;
+            if (change < row[j]) row[j] = change;
+        }
+    }
+    return row[width];
+}
+
+stk_status stk_option_unknown(const char *prefix, const char *name, stk_error *err)
+{
+    const size_t prefix_length = strlen(prefix);
+    const bool in_set = strcmp(prefix, "data[].") == 0;
+    const char *nearest = NULL;
+    size_t best = 4; /* further away is no help */
+    for (size_t i = 0; i < ROW_COUNT; i++) {
+        const char *candidate = rows[i].shown.name;
+        if (in_set && rows[i].shown.per_set) {
+            /* as it stands */
+        } else if (strncmp(candidate, prefix, prefix_length) == 0) {
+            candidate += prefix_length;
+        } else {
+            continue;
+        }
+        const size_t edits = distance(name, candidate);
+        if (edits < best) {
+            best = edits;
+            nearest = candidate;
+        }
+    }
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (strcmp(name, later[i]) == 0)
+            return stk_fail(err, STK_ERR_OPTION, "the option %.80s is not in this release: take it out", name);
+    if (nearest) return stk_fail(err, STK_ERR_OPTION, "unknown option %.80s: did you mean %s?", name, nearest);
+    return stk_fail(err, STK_ERR_OPTION, "unknown option %.80s: `stoker options` lists the known ones", name);
+}

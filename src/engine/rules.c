@@ -1,0 +1,243 @@
+/* rules.c - the translation of options into rules. */
+#include "engine/rules.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+typedef struct resolver {
+    stk_rules *rules;
+    const stk_options *options;
+    char folder[PATH_MAX]; /* that relative paths start from */
+    stk_error *err;
+} resolver;
+
+static stk_status nomem(const resolver *r)
+{
+    return stk_fail(r->err, STK_ERR_NOMEM, "out of memory: options");
+}
+
+static stk_status fail_option(const resolver *r, const char *option, const char *format, const char *word)
+{
+    char message[200];
+    snprintf(message, sizeof message, format, word);
+    const stk_status status = stk_fail(r->err, STK_ERR_OPTION, "%s: %s", option, message);
+    if (r->options->file) stk_error_file(r->err, r->options->file, 0);
+    return status;
+}
+
+/* An absolute path of the pool; *out NULL for NULL. */
+static stk_status resolve_path(const resolver *r, const char **out, const char *path)
+{
+    *out = NULL;
+    if (!path) return STK_OK;
+    char joined[PATH_MAX];
+    STK_TRY(stk_path_join(joined, sizeof joined, r->folder, path, r->err));
+    const size_t size = strlen(joined) + 1;
+    char *const copy = stk_pool_take(&r->rules->pool, size);
+    if (!copy) return nomem(r);
+    memcpy(copy, joined, size);
+    /* "folder/" and "folder" are one. */
+    for (size_t end = size - 1; end > 1 && copy[end - 1] == '/'; end--) copy[end - 1] = 0;
+    *out = copy;
+    return STK_OK;
+}
+
+static stk_str str_or_none(const char *text)
+{
+    return text ? stk_str_of(text) : (stk_str){0};
+}
+
+/* The set's own value, or the run's. */
+static const char *either(const char *own, const char *inherited)
+{
+    return own ? own : inherited;
+}
+
+static int choice(const char *value, const char *const *names)
+{
+    int at = 0;
+    while (names[at] && strcmp(names[at], value) != 0) at++;
+    return names[at] ? at : 0; /* the reader of options lets no other pass */
+}
+
+/* --- one data set --- */
+
+static stk_status resolve_columns(const resolver *r, stk_record_rules *record, const stk_string_map *columns)
+{
+    const struct { const char *name; stk_str *to; } known[] = {
+        {"id", &record->id_column}, {"messages", &record->messages_column}, {"conversations", &record->messages_column},
+        {"images", &record->images_column}, {"image", &record->images_column}, {"videos", &record->videos_column},
+        {"audios", &record->audios_column}, {"tools", &record->tools_column}, {"system", &record->system_column}};
+    for (size_t i = 0; i < columns->count; i++) {
+        size_t k = 0;
+        while (k < sizeof known / sizeof *known && strcmp(known[k].name, columns->key[i]) != 0) k++;
+        if (k == sizeof known / sizeof *known)
+            return fail_option(r, "columns", "\"%.60s\" is none of id, messages, images, videos, audios, tools, system", columns->key[i]);
+        *known[k].to = stk_str_of(columns->value[i]);
+    }
+    return STK_OK;
+}
+
+static stk_status resolve_roles(const resolver *r, stk_record_rules *record, const stk_string_map *roles)
+{
+    static const char *const names[] = {"system", "user", "assistant", "tool", NULL};
+    stk_role_mapping *const mapping = stk_pool_take(&r->rules->pool, roles->count * sizeof *mapping);
+    if (!mapping) return nomem(r);
+    for (size_t i = 0; i < roles->count; i++) {
+        mapping[i].name = stk_str_of(roles->key[i]);
+        int role = 0;
+        while (names[role] && strcmp(names[role], roles->value[i]) != 0) role++;
+        if (!names[role]) return fail_option(r, "roles", "\"%.60s\" is none of system, user, assistant, tool", roles->value[i]);
+        mapping[i].role = (stk_role)role;
+    }
+    record->role = mapping;
+    record->role_count = roles->count;
+    return STK_OK;
+}
+
+/* Media start from media_root, or from the manifest's own folder: then all files of a set must share it. */
+static stk_status resolve_places(const resolver *r, stk_set_rules *set, const stk_data_options *data)
+{
+    char own[PATH_MAX], other[PATH_MAX];
+    STK_TRY(stk_path_folder(own, sizeof own, set->files.path[0], r->err));
+    const char *root, *manifest_folder;
+    STK_TRY(resolve_path(r, &root, data->media_root));
+    STK_TRY(resolve_path(r, &manifest_folder, own));
+    for (size_t i = 1; !root && i < set->files.count; i++) {
+        STK_TRY(stk_path_folder(other, sizeof other, set->files.path[i], r->err));
+        if (strcmp(own, other) != 0)
+            return fail_option(r, "data", "the files of %.60s lie in several folders: set its media_root", data->name);
+    }
+    const stk_string_list *const allow = &r->options->allow;
+    stk_str *const place = stk_pool_take(&r->rules->pool, (allow->count + 2) * sizeof *place);
+    if (!place) return nomem(r);
+    place[set->place_count++] = stk_str_of(root ? root : manifest_folder);
+    place[set->place_count++] = stk_str_of(manifest_folder);
+    for (size_t i = 0; i < allow->count; i++) {
+        const char *folder;
+        STK_TRY(resolve_path(r, &folder, allow->item[i]));
+        place[set->place_count++] = stk_str_of(folder);
+    }
+    set->place = place;
+    set->record.media_root = place[0];
+    set->record.allow = (stk_str_list){place + 1, set->place_count - 1};
+    return STK_OK;
+}
+
+static stk_status resolve_text(const resolver *r, stk_set_rules *set, const stk_set_options *own, const stk_set_options *run)
+{
+    static const char *const labels[] = {"answers", "last", "finetune", NULL};
+    static const char *const control[] = {"plain", "sanitize", "reference", NULL};
+    set->text.labels = (stk_label_rule)choice(either(own->labels, run->labels), labels);
+    set->text.control_tokens = (stk_control_rule)choice(either(own->control_tokens, run->control_tokens), control);
+    const stk_string_list *const tokens = own->allow_control_tokens.count ? &own->allow_control_tokens : &run->allow_control_tokens;
+    stk_str *const item = stk_pool_take(&r->rules->pool, tokens->count * sizeof *item);
+    if (!item) return nomem(r);
+    for (size_t i = 0; i < tokens->count; i++) item[i] = stk_str_of(tokens->item[i]);
+    set->text.allow_control_tokens = (stk_str_list){item, tokens->count};
+
+    const stk_template_options *const t = own->chat_template.name || own->chat_template.declared ? &own->chat_template : &run->chat_template;
+    set->chat_template = t;
+    const stk_template_role *const from[] = {&t->system, &t->user, &t->assistant, &t->tool};
+    stk_turn_format *const f = &set->turn_format;
+    stk_turn_format_role *const to[] = {&f->system, &f->user, &f->assistant, &f->tool};
+    for (int i = 0; i < 4; i++)
+        *to[i] = (stk_turn_format_role){.before = str_or_none(from[i]->before), .after = str_or_none(from[i]->after),
+                                        .trains_text = from[i]->train_text, .trains_after = from[i]->train_after,
+                                        .given = from[i]->before || from[i]->after};
+    f->image = str_or_none(t->image);
+    f->video = str_or_none(t->video);
+    f->default_system = str_or_none(t->default_system);
+    return STK_OK;
+}
+
+static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_data_options *data)
+{
+    static const char *const formats[] = {"", "llava", "openai", NULL};
+    static const char *const spaces[] = {"keep", "strip", NULL};
+    const stk_set_options *const own = &data->set, *const run = &r->options->set;
+    set->name = data->name;
+    STK_TRY(stk_manifest_files(&set->files, (const char *const *)data->path.item, data->path.count, r->folder, r->err));
+    set->record.dialect = data->format ? (stk_dialect)choice(data->format, formats) : STK_DIALECT_DETECT;
+    set->record.tag_space = (stk_tag_space)choice(either(own->tag_space, run->tag_space), spaces);
+    set->record.limits = &r->rules->limits;
+    STK_TRY(resolve_columns(r, &set->record, &data->columns));
+    STK_TRY(resolve_roles(r, &set->record, &data->roles));
+    STK_TRY(resolve_places(r, set, data));
+    STK_TRY(resolve_text(r, set, own, run));
+    set->text.system = str_or_none(data->system);
+    set->pixels.min_px = (uint64_t)(own->min_pixels ? own->min_pixels : run->min_pixels);
+    set->pixels.max_px = (uint64_t)(own->max_pixels ? own->max_pixels : run->max_pixels);
+    set->pixels.ignore_orientation = strcmp(either(own->orientation, run->orientation), "ignore") == 0;
+    set->overlong_is_error = strcmp(either(own->overlong, run->overlong), "error") == 0;
+    return STK_OK;
+}
+
+/* --- the run --- */
+
+static stk_status find_folder(resolver *r)
+{
+    char folder[PATH_MAX] = ".";
+    if (r->options->file) STK_TRY(stk_path_folder(folder, sizeof folder, r->options->file, r->err));
+    if (realpath(folder, r->folder)) return STK_OK;
+    const stk_status status = stk_fail_errno(r->err, "cannot find the folder of the configuration");
+    stk_error_file(r->err, folder, 0);
+    return status;
+}
+
+static stk_status resolve_run(resolver *r)
+{
+    static const char *const layouts[] = {"padded", "flat", NULL};
+    static const char *const targets[] = {"hf", "shifted", NULL};
+    static const char *const forms[] = {"uint8", "float32", "bfloat16", NULL};
+    const stk_options *const o = r->options;
+    stk_rules *const rules = r->rules;
+    STK_TRY(stk_options_check(o, r->err));
+    STK_TRY(find_folder(r));
+    STK_TRY(resolve_path(r, &rules->model_folder, o->model));
+    STK_TRY(resolve_path(r, &rules->index_dir, o->index_dir));
+    STK_TRY(resolve_path(r, &rules->dead_letter, o->dead_letter));
+    rules->limits = (stk_limits){.media_bytes = (uint64_t)o->limits.media_bytes, .media_px = (uint64_t)o->limits.media_pixels,
+                                 .record_bytes = (uint64_t)o->limits.record_bytes, .json_depth = (uint32_t)o->limits.json_depth,
+                                 .media_per_record = (uint32_t)o->limits.media_per_record,
+                                 .text_bytes = (uint64_t)o->limits.text_bytes, .jpeg_scans = (uint32_t)o->limits.jpeg_scans};
+    rules->layout = (stk_layout)choice(o->layout, layouts);
+    rules->targets = (stk_targets)choice(o->targets, targets);
+    rules->pixels = (stk_pixel_form)choice(o->pixels, forms);
+    rules->set = stk_alloc_array(STK_TAG_OPTIONS, o->data_count, sizeof *rules->set);
+    if (!rules->set) return nomem(r);
+    for (size_t i = 0; i < o->data_count; i++) {
+        rules->set_count = (uint32_t)i + 1;
+        STK_TRY(resolve_set(r, &rules->set[i], &o->data[i]));
+    }
+    return STK_OK;
+}
+
+stk_status stk_rules_make(stk_rules **out, const stk_options *options, stk_error *err)
+{
+    *out = NULL;
+    stk_rules *const rules = stk_alloc(STK_TAG_OPTIONS, sizeof *rules);
+    if (!rules) return stk_fail(err, STK_ERR_NOMEM, "out of memory: options");
+    stk_pool_init(&rules->pool, STK_TAG_OPTIONS);
+    resolver r = {.rules = rules, .options = options, .err = err};
+    const stk_status status = resolve_run(&r);
+    if (status < 0) {
+        stk_error_stage(err, STK_STAGE_OPTIONS);
+        stk_rules_destroy(rules);
+        return status;
+    }
+    *out = rules;
+    return STK_OK;
+}
+
+void stk_rules_destroy(stk_rules *rules)
+{
+    if (!rules) return;
+    for (uint32_t i = 0; i < rules->set_count; i++) stk_manifest_files_free(&rules->set[i].files);
+    stk_free(rules->set);
+    stk_pool_deinit(&rules->pool);
+    stk_free(rules);
+}

@@ -1,0 +1,44 @@
+/* rules.h - options to rules: checked, resolved, with absolute paths, as the modules take them.
+ *
+ * Relative paths start from the folder of the configuration file, or from the working folder when there is none. */
+#ifndef STK_ENGINE_RULES_H
+#define STK_ENGINE_RULES_H
+
+#include <stoker/options.h>
+
+#include "manifest/files.h"
+#include "manifest/record.h"
+#include "schema/rules.h"
+#include "text/text.h"
+
+typedef struct stk_set_rules {
+    const char *name;
+    stk_file_list files;       /* of its manifests, absolute */
+    stk_record_rules record;
+    stk_text_rules text;
+    stk_pixel_rules pixels;    /* limits of 0: the checkpoint's */
+    bool overlong_is_error;
+    const stk_template_options *chat_template; /* the set's, or the run's; nothing given: the checkpoint's */
+    stk_turn_format turn_format;               /* of a declared one */
+    const stk_str *place;      /* folders that media may lie in: media_root, the manifest's own, allow */
+    size_t place_count;
+} stk_set_rules;
+
+typedef struct stk_rules {
+    const char *model_folder;  /* absolute */
+    const char *index_dir;     /* absolute; NULL: beside the manifests */
+    const char *dead_letter;   /* absolute; NULL: none */
+    stk_limits limits;
+    stk_layout layout;
+    stk_targets targets;
+    stk_pixel_form pixels;
+    stk_set_rules *set;
+    uint32_t set_count;
+    stk_pool pool;             /* owns all strings but those of options */
+} stk_rules;
+
+/* Checks the options (stk_options_check) and resolves them.  options must outlive the rules.  Failure: *out is NULL. */
+stk_status stk_rules_make(stk_rules **out, const stk_options *options, stk_error *err) STK_MUST_USE;
+void stk_rules_destroy(stk_rules *rules);
+
+#endif
