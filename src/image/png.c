@@ -275,6 +275,7 @@ typedef struct walk {
     stk_header *header;
     bool data_seen, control_seen; /* an IDAT, a first fcTL before it */
     uint32_t frame_count;         /* of acTL */
+    bool no_memory;
 } walk;
 
 static bool is_type(const chunk *k, const char *type)
@@ -322,23 +323,26 @@ static stk_status read_ihdr(stk_image_info *info, const chunk *k, stk_reason *re
     return STK_OK;
 }
 
-/* Inflate as far as it goes; false: too long or broken. */
-static bool inflate_text(stk_buffer *out, const uint8_t *data, size_t size_bytes)
+/* Inflate as far as it goes; false: too long or broken, or no memory, which the walk then says. */
+static bool inflate_text(walk *w, stk_buffer *out, const uint8_t *data, size_t size_bytes)
 {
     z_stream z = {.next_in = (Bytef *)(uintptr_t)data, .avail_in = (uInt)size_bytes};
     stk_buffer_clear(out);
-    if (inflateInit(&z) != Z_OK) return false;
-    int status = Z_OK;
-    while (status == Z_OK) {
+    int status = inflateInit(&z);
+    w->no_memory = w->no_memory || status == Z_MEM_ERROR;
+    if (status != Z_OK) return false;
+    bool fits = true;
+    while (status == Z_OK && fits && !w->no_memory) {
         uint8_t piece[4096];
         z.next_out = piece;
         z.avail_out = sizeof piece;
         status = inflate(&z, Z_SYNC_FLUSH);
-        if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR) break;
-        if (stk_buffer_append(out, piece, sizeof piece - z.avail_out, NULL) < 0) status = Z_MEM_ERROR;
+        const size_t made = sizeof piece - z.avail_out;
+        fits = made <= out->max_bytes - out->size_bytes;
+        if (fits && stk_buffer_append(out, piece, made, NULL) < 0) w->no_memory = true;
     }
     inflateEnd(&z);
-    return status == Z_STREAM_END || status == Z_BUF_ERROR;
+    return fits && !w->no_memory && (status == Z_STREAM_END || status == Z_BUF_ERROR);
 }
 
 static bool key_is(const chunk *k, const char *key)
@@ -349,7 +353,7 @@ static bool key_is(const chunk *k, const char *key)
 
 /* The text behind the key of a tEXt, zTXt or iTXt chunk, inflated into buffer when it must be.  What is
  * broken leaves *text alone, or empty when the buffer was lost. */
-static void read_text(stk_bytes *text, stk_buffer *buffer, const chunk *k, size_t key_bytes)
+static void read_text(walk *w, stk_bytes *text, stk_buffer *buffer, const chunk *k, size_t key_bytes)
 {
     const uint8_t *at = k->data + key_bytes, *const end = k->data + k->size_bytes;
     bool deflated = is_type(k, "zTXt");
@@ -370,7 +374,8 @@ static void read_text(stk_bytes *text, stk_buffer *buffer, const chunk *k, size_
         return;
     }
     *text = (stk_bytes){0};
-    if (inflate_text(buffer, at, (size_t)(end - at))) *text = (stk_bytes){buffer->data, buffer->size_bytes};
+    if (inflate_text(w, buffer, at, (size_t)(end - at)))
+        *text = (stk_bytes){buffer->data, buffer->size_bytes};
 }
 
 /* Later chunks of a name replace earlier ones, before and behind the pixel data, as in Pillow. */
@@ -390,9 +395,9 @@ static void read_optional(walk *w, const chunk *k)
         if (is_type(k, "tEXt") && key_is(k, "exif")) {
             sources->exif = (stk_exif){.piece = {{k->data + 5, k->size_bytes - 5}}, .piece_count = 1};
         } else if (key_is(k, profile)) {
-            read_text(&sources->profile, &w->header->profile, k, sizeof profile);
+            read_text(w, &sources->profile, &w->header->profile, k, sizeof profile);
         } else if (key_is(k, xmp)) {
-            read_text(&sources->xmp, &w->header->xmp, k, sizeof xmp);
+            read_text(w, &sources->xmp, &w->header->xmp, k, sizeof xmp);
         }
     }
 }
@@ -453,6 +458,7 @@ stk_status stk_png_probe(stk_header *header, stk_reason *reason, stk_bytes bytes
                 reason, err, "broken PNG (a wrong check sum of its palette): fetch it again or leave it out");
         } else if ((k.type[0] & 0x20) && (w.data_seen || sum_is_right(&k))) {
             read_optional(&w, &k);
+            if (w.no_memory) return stk_fail(err, STK_ERR_NOMEM, "no memory for a text of a PNG");
         }
         at += k.size_bytes + 12;
     }

@@ -1,6 +1,8 @@
 /* test_image_faults.c - bytes that are no picture, half a picture, too large a picture or an odd one. */
 #include "image_test.h"
 
+#include "base/fault.h"
+
 #include <malloc.h>
 
 #include <zlib.h>
@@ -430,6 +432,45 @@ static void grey_patches_hold_128(void)
     }
 }
 
+/* Each allocation of ours fails in turn: out of memory is said, nothing is lost, and the next picture is
+ * fine. */
+static void every_allocation_may_fail(void)
+{
+#ifdef STK_FAULTS
+    static const char *const name[] = {"exif-shrink-5.jpg", "png-2-8-interlaced.png",
+                                       "png-orient-profile-z.png", "png-orient-xmp-z.png",
+                                       "webp-animated-part.webp"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        setup();
+        take_golden(name[i]);
+        expect(STK_OK, STK_REASON_NONE, name[i]); /* the patches have their memory */
+        uint8_t *const right = malloc(t.patches_bytes);
+        memcpy(right, t.patches, t.patches_bytes);
+        unsigned long nth = 1;
+        for (;; nth++) {
+            stk_image_scratch_destroy(t.scratch);
+            stk_fault_set(STK_FAULT_ALLOC, nth, false);
+            stk_status status = stk_image_scratch_create(&t.scratch, t.spec, &t.err);
+            if (status == STK_OK) status = image_test_make(&t, 784, i == 0 ? 12544 : 50176);
+            stk_fault_set(STK_FAULT_ALLOC, 0, false);
+            if (status == STK_OK) break;
+            CHECK_MSG(status == STK_ERR_NOMEM, "%s, allocation %lu: %s", name[i], nth, t.err.message);
+            CHECK_INT(t.reason, STK_REASON_NONE);
+        }
+        CHECK_MSG(nth > 2, "%s: %lu allocations", name[i], nth);
+        expect(STK_OK, STK_REASON_NONE, name[i]);
+        CHECK(memcmp(right, t.patches, t.patches_bytes) == 0);
+        free(right);
+    }
+    stk_image_spec *spec;
+    stk_fault_set(STK_FAULT_ALLOC, 1, false);
+    CHECK_INT(stk_image_spec_create(&spec, &t.model, STK_PIXELS_UINT8, &t.limits, STK_CPU_NONE, &t.err),
+              STK_ERR_NOMEM);
+    stk_fault_set(STK_FAULT_ALLOC, 0, false);
+    CHECK(spec == NULL);
+#endif
+}
+
 static void times_are_added_to(void)
 {
     setup();
@@ -460,6 +501,7 @@ int main(int argc, char **argv)
         TEST(a_picture_that_is_another_one_now_is_reported),
         TEST(wrong_calls_are_refused),
         TEST(grey_patches_hold_128),
+        TEST(every_allocation_may_fail),
         TEST(times_are_added_to),
     };
     const int status = test_run(entries, sizeof entries / sizeof *entries, argc, argv);
