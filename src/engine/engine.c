@@ -395,14 +395,42 @@ static void open_readers(stk_engine *engine)
     }
 }
 
-static stk_status open_parts(stk_engine *engine, const stk_options *options, const stk_state *state, stk_error *err)
+/* Which micro-batches an engine serves. */
+typedef struct span {
+    const stk_state *state; /* from there to the end; NULL: all */
+    bool one;               /* only this one */
+    uint64_t step;
+    uint32_t micro;
+} span;
+
+static stk_status find_span(stk_engine *engine, const span *part, stk_forecast *forecast, stk_error *err)
 {
     const stk_plan *const plan = engine->run->plan;
+    const uint64_t step_count = stk_plan_step_count(plan);
     engine->micro_count = stk_plan_micro_count(plan, engine->ranks.world);
-    STK_TRY(find_start(engine, state, err));
-    const uint64_t steps = stk_plan_step_count(plan) - engine->first_step;
-    engine->sequence_end = steps ? (steps * engine->micro_count - engine->first_micro) * engine->ranks.rank_count : 0;
-    STK_TRY(stk_memory_plan_make(&engine->memory, engine->run, options, engine->ranks, err));
+    if (part->one) {
+        if (part->step >= step_count || part->micro >= engine->micro_count)
+            return stk_fail(err, STK_ERR_USAGE, "no micro-batch %u of step %llu: the run has %llu steps of %u micro-batches a rank",
+                            part->micro, (unsigned long long)part->step, (unsigned long long)step_count, engine->micro_count);
+        engine->first_step = part->step;
+        engine->first_micro = part->micro;
+        engine->sequence_end = 1;
+        return stk_forecast_make(forecast, engine->run, engine->ranks, part->step, part->step + 1, err);
+    }
+    STK_TRY(find_start(engine, part->state, err));
+    size_t micros;
+    const uint64_t steps = step_count - engine->first_step;
+    if (stk_mul_overflows(&micros, steps, (size_t)engine->micro_count * engine->ranks.rank_count))
+        return stk_fail(err, STK_ERR_OPTION, "the run is too long: lower steps or epochs");
+    engine->sequence_end = steps ? micros - (uint64_t)engine->first_micro * engine->ranks.rank_count : 0;
+    return stk_forecast_make(forecast, engine->run, engine->ranks, 0, step_count, err);
+}
+
+static stk_status open_parts(stk_engine *engine, const stk_options *options, const span *part, stk_error *err)
+{
+    stk_forecast forecast;
+    STK_TRY(find_span(engine, part, &forecast, err));
+    STK_TRY(stk_memory_plan_make(&engine->memory, &forecast, options, engine->ranks, err));
     engine->metrics.budget_bytes = engine->memory.budget;
     engine->metrics.arena_bytes = engine->memory.slots;
     engine->window_count = engine->memory.window_count;
@@ -420,14 +448,14 @@ static stk_status open_parts(stk_engine *engine, const stk_options *options, con
     return start_workers(engine, err);
 }
 
-stk_status stk_engine_open(stk_engine **out, const stk_options *options, stk_engine_ranks ranks, const stk_state *state,
-                           const stk_index_progress *progress, stk_error *err)
+static stk_status open_span(stk_engine **out, const stk_options *options, stk_engine_ranks ranks, const span *part,
+                            const stk_index_progress *progress, stk_error *err)
 {
     *out = NULL;
     if (ranks.world == 0 || ranks.rank_count == 0 || ranks.first_rank >= ranks.world ||
         ranks.rank_count > ranks.world - ranks.first_rank)
-        return stk_fail(err, STK_ERR_USAGE, "ranks %u to %u of %u: a rank is below the number of ranks", ranks.first_rank,
-                        ranks.first_rank + ranks.rank_count - 1, ranks.world);
+        return stk_fail(err, STK_ERR_USAGE, "%u ranks from rank %u on are not in a world of %u", ranks.rank_count, ranks.first_rank,
+                        ranks.world);
     stk_engine *engine = stk_alloc(STK_TAG_ENGINE, sizeof *engine);
     if (!engine) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
     engine->ranks = ranks;
@@ -440,13 +468,26 @@ stk_status stk_engine_open(stk_engine **out, const stk_options *options, stk_eng
     engine->dead_letter_fd = -1;
     stk_status status = stk_run_open(&engine->run, options, progress, err);
     if (status == STK_OK) status = stk_plan_check_world(engine->run->plan, ranks.world, err);
-    if (status == STK_OK) status = open_parts(engine, options, state, err);
+    if (status == STK_OK) status = open_parts(engine, options, part, err);
     if (status < 0) {
         stk_engine_close(&engine);
         return status;
     }
     *out = engine;
     return STK_OK;
+}
+
+stk_status stk_engine_open(stk_engine **out, const stk_options *options, stk_engine_ranks ranks, const stk_state *state,
+                           const stk_index_progress *progress, stk_error *err)
+{
+    return open_span(out, options, ranks, &(span){.state = state}, progress, err);
+}
+
+stk_status stk_engine_open_one(stk_engine **out, const stk_options *options, uint64_t step, uint32_t rank, uint32_t world,
+                               uint32_t micro, stk_error *err)
+{
+    const stk_engine_ranks ranks = {.first_rank = rank, .rank_count = 1, .world = world};
+    return open_span(out, options, ranks, &(span){.one = true, .step = step, .micro = micro}, NULL, err);
 }
 
 /* --- close --- */

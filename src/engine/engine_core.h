@@ -27,11 +27,7 @@ typedef struct stk_memory_plan {
     uint32_t slot_count, window_count, ticket_count, workers;
 } stk_memory_plan;
 
-/* Size everything from the options and the largest planned micro-batch; STK_ERR_BUDGET with the sum in words. */
-stk_status stk_memory_plan_make(stk_memory_plan *memory, const stk_run *run, const stk_options *options,
-                                stk_engine_ranks ranks, stk_error *err) STK_MUST_USE;
-
-/* The largest micro-batch, and sample, of the ranks over the whole run. */
+/* The largest micro-batch, and sample, of some steps. */
 typedef struct stk_forecast {
     size_t slot_bytes;   /* of a micro-batch in the arena */
     size_t object_bytes; /* of a micro-batch outside it: recipe, notes, requests */
@@ -40,7 +36,13 @@ typedef struct stk_forecast {
     uint32_t row_count;  /* of a micro-batch */
 } stk_forecast;
 
-stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks, stk_error *err) STK_MUST_USE;
+/* Over steps first_step .. end_step - 1, from recipes alone. */
+stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks, uint64_t first_step,
+                             uint64_t end_step, stk_error *err) STK_MUST_USE;
+
+/* Size everything from the options and the forecast; STK_ERR_BUDGET with the sum in words. */
+stk_status stk_memory_plan_make(stk_memory_plan *memory, const stk_forecast *forecast, const stk_options *options,
+                                stk_engine_ranks ranks, stk_error *err) STK_MUST_USE;
 
 typedef struct stk_set_count {
     uint64_t delivered, masked;
@@ -129,6 +131,10 @@ void stk_engine_place(const stk_engine *engine, uint64_t sequence, uint64_t *ste
 
 /* Do one piece of work, if any can be done now: true.  Called with the lock held, returns with it held. */
 bool stk_engine_advance(stk_engine *engine, stk_worker *worker);
+
+/* Open an engine for one micro-batch of one rank: what `stoker replay` needs. */
+stk_status stk_engine_open_one(stk_engine **out, const stk_options *options, uint64_t step, uint32_t rank, uint32_t world,
+                               uint32_t micro, stk_error *err) STK_MUST_USE;
 
 /* Note what is held now for the peak.  Under the lock. */
 void stk_engine_note_memory(stk_engine *engine);

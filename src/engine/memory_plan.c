@@ -37,15 +37,15 @@ static void add_micro(stk_forecast *forecast, const stk_run *run, const stk_reci
     if (recipe->row_count > forecast->row_count) forecast->row_count = recipe->row_count;
 }
 
-stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks, stk_error *err)
+stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks, uint64_t first_step,
+                             uint64_t end_step, stk_error *err)
 {
     *forecast = (stk_forecast){0};
     stk_pool pool;
     stk_pool_init(&pool, STK_TAG_PLAN);
     stk_status status = STK_OK;
-    const uint64_t steps = stk_plan_step_count(run->plan);
     const uint32_t micros = stk_plan_micro_count(run->plan, ranks.world);
-    for (uint64_t step = 0; status == STK_OK && step < steps; step++)
+    for (uint64_t step = first_step; status == STK_OK && step < end_step; step++)
         for (uint32_t rank = ranks.first_rank; status == STK_OK && rank < ranks.first_rank + ranks.rank_count; rank++)
             for (uint32_t micro = 0; status == STK_OK && micro < micros; micro++) {
                 stk_recipe recipe;
@@ -87,11 +87,6 @@ static uint32_t workers_auto(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
 }
 
-static double mib(size_t bytes)
-{
-    return (double)bytes / (1 << 20);
-}
-
 /* All but what may grow with the budget: slots for what is kept and `prefetch`, and one sample in work. */
 static bool count_needs(stk_memory_plan *m, const stk_forecast *f, uint32_t readers, uint64_t keep, uint64_t prefetch,
                         size_t *sum)
@@ -111,45 +106,48 @@ static bool count_needs(stk_memory_plan *m, const stk_forecast *f, uint32_t read
            !stk_add_overflows(sum, *sum, f->ticket_bytes);
 }
 
-stk_status stk_memory_plan_make(stk_memory_plan *m, const stk_run *run, const stk_options *options, stk_engine_ranks ranks,
+stk_status stk_memory_plan_make(stk_memory_plan *m, const stk_forecast *f, const stk_options *options, stk_engine_ranks ranks,
                                 stk_error *err)
 {
     *m = (stk_memory_plan){0};
-    stk_forecast f;
-    STK_TRY(stk_forecast_make(&f, run, ranks, err));
-    const bool inline_workers = options->workers < 0;
-    m->workers = inline_workers ? ranks.rank_count : options->workers ? (uint32_t)options->workers : workers_auto();
+    const bool inline_workers = options->workers < 0, workers_free = options->workers == 0;
+    const uint32_t readers = ranks.rank_count;
+    m->workers = inline_workers ? readers : workers_free ? workers_auto() : (uint32_t)options->workers;
     m->budget = options->memory_bytes ? (size_t)options->memory_bytes : budget_auto();
-    m->slot_each = stk_round_up(f.slot_bytes, (size_t)sysconf(_SC_PAGESIZE));
-    m->largest_work = f.work_bytes;
+    m->slot_each = stk_round_up(f->slot_bytes, (size_t)sysconf(_SC_PAGESIZE));
+    m->largest_work = f->work_bytes;
 
     const uint64_t keep = (uint64_t)options->keep;
-    uint64_t prefetch = options->prefetch && !inline_workers ? (uint64_t)options->prefetch : 1;
+    const bool prefetch_free = !options->prefetch || inline_workers;
+    uint64_t prefetch = prefetch_free ? 1 : (uint64_t)options->prefetch;
     size_t sum;
-    const bool countable = count_needs(m, &f, ranks.rank_count, keep, prefetch, &sum);
-    if (!countable || sum > m->budget)
+    bool countable = count_needs(m, f, readers, keep, prefetch, &sum);
+    /* What nobody set gives way: threads. */
+    while (countable && sum > m->budget && workers_free && m->workers > 1) {
+        m->workers--;
+        countable = count_needs(m, f, readers, keep, prefetch, &sum);
+    }
+    if (!countable) return stk_fail(err, STK_ERR_BUDGET, "a micro-batch is too large to address: lower batch, keep or prefetch");
+    if (sum > m->budget)
         return stk_fail(err, STK_ERR_BUDGET,
-                        "memory: %.1f MiB is too little: %u micro-batches of %.1f MiB, scratch %.1f, one sample %.1f + %.1f make "
-                        "%.1f MiB: raise memory, or lower batch, micro_batch, prefetch, keep or max_pixels",
-                        mib(m->budget), m->slot_count, mib(m->slot_each), mib(m->scratch), mib(f.work_bytes),
-                        mib(f.ticket_bytes), countable ? mib(sum) : 0.0);
+                        "memory: %zu bytes are too few: (keep %llu + prefetch %llu) x %u ranks x %zu of the largest micro-batch + scratch %zu + "
+                        "largest sample %zu = %zu: raise memory, or lower micro_batch, keep or prefetch",
+                        m->budget, (unsigned long long)keep, (unsigned long long)prefetch, readers, m->slot_each, m->scratch,
+                        f->work_bytes + f->ticket_bytes, sum);
     /* More ready micro-batches where nobody said how many, as far as half of what is left goes. */
-    if (!options->prefetch && !inline_workers)
-        for (; prefetch < PREFETCH_AUTO; prefetch++) {
-            stk_memory_plan more = *m;
-            size_t more_sum;
-            if (!count_needs(&more, &f, ranks.rank_count, keep, prefetch + 1, &more_sum) || more_sum > sum + (m->budget - sum) / 2)
-                break;
-            *m = more;
-            sum = more_sum;
-        }
-    size_t left = m->budget - sum;
-    m->work = f.work_bytes;
-    const size_t more_work = f.work_bytes * (m->workers - 1);
-    m->work += more_work < left / 2 ? more_work : left / 2;
-    left -= m->work - f.work_bytes;
+    for (; prefetch_free && !inline_workers && prefetch < PREFETCH_AUTO; prefetch++) {
+        stk_memory_plan more = *m;
+        size_t more_sum;
+        if (!count_needs(&more, f, readers, keep, prefetch + 1, &more_sum) || more_sum > sum + (m->budget - sum) / 2) break;
+        *m = more;
+        sum = more_sum;
+    }
+    size_t left = m->budget - sum, more_work;
+    if (stk_mul_overflows(&more_work, f->work_bytes, m->workers - (size_t)1) || more_work > left / 2) more_work = left / 2;
+    m->work = f->work_bytes + more_work;
+    left -= more_work;
     const size_t wanted = options->fetch_ahead_bytes ? (size_t)options->fetch_ahead_bytes : TICKETS_AUTO_BYTES;
-    m->tickets = f.ticket_bytes;
+    m->tickets = f->ticket_bytes;
     if (wanted > m->tickets) m->tickets += wanted - m->tickets < left ? wanted - m->tickets : left;
     return STK_OK;
 }
