@@ -40,11 +40,11 @@ static stk_status add_model(stk_buffer *part, const stk_run *run, stk_error *err
 
 static stk_status add_data(stk_buffer *part, const stk_run *run, stk_error *err)
 {
-    const stk_limits *const l = &run->limits;
+    const stk_limits *const l = &run->rules->limits;
     STK_TRY(stk_buffer_printf(part, err, "limits %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %u %" PRIu64 " %u\n", l->media_bytes,
                               l->media_px, l->record_bytes, l->json_depth, l->media_per_record, l->text_bytes, l->jpeg_scans));
     for (uint32_t i = 0; i < run->set_count; i++) {
-        const stk_record_rules *const r = &run->set[i].record;
+        const stk_record_rules *const r = &run->set[i].rules->record;
         const stk_str columns[] = {r->id_column, r->messages_column, r->images_column, r->videos_column, r->audios_column,
                                    r->tools_column, r->system_column};
         STK_TRY(add_text(part, "set", stk_str_of(run->set[i].name), err));
@@ -62,13 +62,13 @@ static stk_status add_data(stk_buffer *part, const stk_run *run, stk_error *err)
 static stk_status add_words(stk_buffer *part, const stk_run *run, stk_error *err)
 {
     for (uint32_t i = 0; i < run->set_count; i++) {
-        const stk_text_rules *const t = &run->set[i].text;
+        const stk_text_rules *const t = &run->set[i].rules->text;
         uint8_t digest[16];
         stk_template_digest(run->set[i].chat_template, digest);
         STK_TRY(add_bytes(part, "template", digest, err));
         STK_TRY(add_int(part, "labels", t->labels, err));
         STK_TRY(add_int(part, "control_tokens", t->control_tokens, err));
-        STK_TRY(add_int(part, "tag_space", run->set[i].record.tag_space, err));
+        STK_TRY(add_int(part, "tag_space", run->set[i].rules->record.tag_space, err));
         for (size_t k = 0; k < t->allow_control_tokens.count; k++)
             STK_TRY(add_text(part, "allow", t->allow_control_tokens.item[k], err));
         if (t->system.data) STK_TRY(add_text(part, "system", t->system, err));

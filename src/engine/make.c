@@ -13,8 +13,8 @@ stk_status stk_maker_init(stk_maker *maker, const stk_run *run, stk_error *err)
 {
     *maker = (stk_maker){0};
     stk_sample_init(&maker->sample);
-    stk_buffer_init(&maker->record, STK_TAG_ENGINE, run->limits.record_bytes + STK_PAD_BYTES);
-    stk_status status = stk_text_scratch_create(&maker->text, &run->limits, err);
+    stk_buffer_init(&maker->record, STK_TAG_ENGINE, run->rules->limits.record_bytes + STK_PAD_BYTES);
+    stk_status status = stk_text_scratch_create(&maker->text, &run->rules->limits, err);
     if (status == STK_OK) status = stk_image_scratch_create(&maker->image, run->image, err);
     if (status < 0) stk_maker_deinit(maker);
     return status;
@@ -41,7 +41,7 @@ static stk_status parse(const stk_run *run, stk_maker *maker, const stk_recipe_s
     stk_status status = stk_run_read_record(run, planned->set_index, planned->record_index, &maker->record, err);
     if (status == STK_OK) {
         const stk_str record = {(const char *)maker->record.data, maker->record.size_bytes};
-        status = stk_record_parse(&maker->sample, &set->record, record, &reason, err);
+        status = stk_record_parse(&maker->sample, &set->rules->record, record, &reason, err);
         /* It was usable when it was indexed. */
         if (status == STK_ERR_RECORD)
             status = stk_fail(err, STK_ERR_INDEX, "the record is no longer the one that was indexed: run `stoker index`");
@@ -180,7 +180,7 @@ static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker
     }
     const stk_bytes bytes = {request->buffer, request->got_bytes};
     stk_image_info info;
-    STK_TRY(stk_image_probe(&info, reason, bytes, bytes.size_bytes, &run->limits, err));
+    STK_TRY(stk_image_probe(&info, reason, bytes, bytes.size_bytes, &run->rules->limits, err));
     const uint8_t orientation = stk_media_orientation(facts, &set->pixels);
     if (request->total_bytes != facts->size_bytes || info.width_px != facts->width_px ||
         info.height_px != facts->height_px || info.orientation != facts->orientation ||
@@ -225,7 +225,7 @@ static stk_status make_text(stk_unit *unit, const stk_run *run, stk_maker *maker
     STK_TRY(parse(run, maker, planned, &batch->note[unit->sample_index], err));
     stk_tokens tokens;
     stk_reason reason;
-    stk_status status = stk_text_encode(&tokens, run->tokenizer, set->chat_template, &set->text, &maker->sample, maker->text,
+    stk_status status = stk_text_encode(&tokens, run->tokenizer, set->chat_template, &set->rules->text, &maker->sample, maker->text,
                                         &reason, err);
     if (status == STK_ERR_RECORD)
         status = stk_fail(err, STK_ERR_INDEX, "the record is no longer the one that was indexed: run `stoker index`");

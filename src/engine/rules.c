@@ -45,9 +45,18 @@ static stk_status resolve_path(const resolver *r, const char **out, const char *
     return STK_OK;
 }
 
-static stk_str str_or_none(const char *text)
+/* A copy in the pool: rules outlive options.  data NULL for NULL, and where there is no memory (*no_memory is set). */
+static stk_str keep(const resolver *r, const char *text, bool *no_memory)
 {
-    return text ? stk_str_of(text) : (stk_str){0};
+    if (!text) return (stk_str){0};
+    const size_t size = strlen(text);
+    char *const copy = stk_pool_take(&r->rules->pool, size + 1);
+    if (!copy) {
+        *no_memory = true;
+        return (stk_str){0};
+    }
+    memcpy(copy, text, size);
+    return (stk_str){copy, size};
 }
 
 /* The set's own value, or the run's. */
@@ -71,23 +80,24 @@ static stk_status resolve_columns(const resolver *r, stk_record_rules *record, c
         {"id", &record->id_column}, {"messages", &record->messages_column}, {"conversations", &record->messages_column},
         {"images", &record->images_column}, {"image", &record->images_column}, {"videos", &record->videos_column},
         {"audios", &record->audios_column}, {"tools", &record->tools_column}, {"system", &record->system_column}};
+    bool no_memory = false;
     for (size_t i = 0; i < columns->count; i++) {
         size_t k = 0;
         while (k < sizeof known / sizeof *known && strcmp(known[k].name, columns->key[i]) != 0) k++;
         if (k == sizeof known / sizeof *known)
             return fail_option(r, "columns", "\"%.60s\" is none of id, messages, images, videos, audios, tools, system", columns->key[i]);
-        *known[k].to = stk_str_of(columns->value[i]);
+        *known[k].to = keep(r, columns->value[i], &no_memory);
     }
-    return STK_OK;
+    return no_memory ? nomem(r) : STK_OK;
 }
 
 static stk_status resolve_roles(const resolver *r, stk_record_rules *record, const stk_string_map *roles)
 {
     static const char *const names[] = {"system", "user", "assistant", "tool", NULL};
     stk_role_mapping *const mapping = stk_pool_take(&r->rules->pool, roles->count * sizeof *mapping);
-    if (!mapping) return nomem(r);
-    for (size_t i = 0; i < roles->count; i++) {
-        mapping[i].name = stk_str_of(roles->key[i]);
+    bool no_memory = !mapping;
+    for (size_t i = 0; !no_memory && i < roles->count; i++) {
+        mapping[i].name = keep(r, roles->key[i], &no_memory);
         int role = 0;
         while (names[role] && strcmp(names[role], roles->value[i]) != 0) role++;
         if (!names[role]) return fail_option(r, "roles", "\"%.60s\" is none of system, user, assistant, tool", roles->value[i]);
@@ -95,7 +105,7 @@ static stk_status resolve_roles(const resolver *r, stk_record_rules *record, con
     }
     record->role = mapping;
     record->role_count = roles->count;
-    return STK_OK;
+    return no_memory ? nomem(r) : STK_OK;
 }
 
 /* Media start from media_root, or from the manifest's own folder: then all files of a set must share it. */
@@ -135,8 +145,8 @@ static stk_status resolve_text(const resolver *r, stk_set_rules *set, const stk_
     set->text.control_tokens = (stk_control_rule)choice(either(own->control_tokens, run->control_tokens), control);
     const stk_string_list *const tokens = own->allow_control_tokens.count ? &own->allow_control_tokens : &run->allow_control_tokens;
     stk_str *const item = stk_pool_take(&r->rules->pool, tokens->count * sizeof *item);
-    if (!item) return nomem(r);
-    for (size_t i = 0; i < tokens->count; i++) item[i] = stk_str_of(tokens->item[i]);
+    bool no_memory = !item;
+    for (size_t i = 0; !no_memory && i < tokens->count; i++) item[i] = keep(r, tokens->item[i], &no_memory);
     set->text.allow_control_tokens = (stk_str_list){item, tokens->count};
 
     const stk_template_options *const t = own->chat_template.name || own->chat_template.declared ? &own->chat_template : &run->chat_template;
@@ -145,13 +155,13 @@ static stk_status resolve_text(const resolver *r, stk_set_rules *set, const stk_
     stk_turn_format *const f = &set->turn_format;
     stk_turn_format_role *const to[] = {&f->system, &f->user, &f->assistant, &f->tool};
     for (int i = 0; i < 4; i++)
-        *to[i] = (stk_turn_format_role){.before = str_or_none(from[i]->before), .after = str_or_none(from[i]->after),
+        *to[i] = (stk_turn_format_role){.before = keep(r, from[i]->before, &no_memory), .after = keep(r, from[i]->after, &no_memory),
                                         .trains_text = from[i]->train_text, .trains_after = from[i]->train_after,
                                         .given = from[i]->before || from[i]->after};
-    f->image = str_or_none(t->image);
-    f->video = str_or_none(t->video);
-    f->default_system = str_or_none(t->default_system);
-    return STK_OK;
+    f->image = keep(r, t->image, &no_memory);
+    f->video = keep(r, t->video, &no_memory);
+    f->default_system = keep(r, t->default_system, &no_memory);
+    return no_memory ? nomem(r) : STK_OK;
 }
 
 static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_data_options *data)
@@ -159,7 +169,10 @@ static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_d
     static const char *const formats[] = {"", "llava", "openai", NULL};
     static const char *const spaces[] = {"keep", "strip", NULL};
     const stk_set_options *const own = &data->set, *const run = &r->options->set;
-    set->name = data->name;
+    bool no_memory = false;
+    set->name = keep(r, data->name, &no_memory).data;
+    set->text.system = keep(r, data->system, &no_memory);
+    if (no_memory) return nomem(r);
     STK_TRY(stk_manifest_files(&set->files, (const char *const *)data->path.item, data->path.count, r->folder, r->err));
     set->record.dialect = data->format ? (stk_dialect)choice(data->format, formats) : STK_DIALECT_DETECT;
     set->record.tag_space = (stk_tag_space)choice(either(own->tag_space, run->tag_space), spaces);
@@ -168,7 +181,6 @@ static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_d
     STK_TRY(resolve_roles(r, &set->record, &data->roles));
     STK_TRY(resolve_places(r, set, data));
     STK_TRY(resolve_text(r, set, own, run));
-    set->text.system = str_or_none(data->system);
     set->pixels.min_px = (uint64_t)(own->min_pixels ? own->min_pixels : run->min_pixels);
     set->pixels.max_px = (uint64_t)(own->max_pixels ? own->max_pixels : run->max_pixels);
     set->pixels.ignore_orientation = strcmp(either(own->orientation, run->orientation), "ignore") == 0;

@@ -18,7 +18,7 @@ typedef struct stk_set_rules {
     stk_text_rules text;
     stk_pixel_rules pixels;    /* limits of 0: the checkpoint's */
     bool overlong_is_error;
-    const stk_template_options *chat_template; /* the set's, or the run's; nothing given: the checkpoint's */
+    const stk_template_options *chat_template; /* the set's, or the run's; nothing given: the checkpoint's.  Of the options */
     stk_turn_format turn_format;               /* of a declared one */
     const stk_str *place;      /* folders that media may lie in: media_root, the manifest's own, allow */
     size_t place_count;
@@ -34,10 +34,11 @@ typedef struct stk_rules {
     stk_pixel_form pixels;
     stk_set_rules *set;
     uint32_t set_count;
-    stk_pool pool;             /* owns all strings but those of options */
+    stk_pool pool;             /* owns all strings */
 } stk_rules;
 
-/* Checks the options (stk_options_check) and resolves them.  options must outlive the rules.  Failure: *out is NULL. */
+/* Checks the options (stk_options_check) and resolves them.  Of options only chat_template is still pointed to: it is for
+ * whoever opens templates, while options live.  Failure: *out is NULL. */
 stk_status stk_rules_make(stk_rules **out, const stk_options *options, stk_error *err) STK_MUST_USE;
 void stk_rules_destroy(stk_rules *rules);
 

@@ -8,42 +8,47 @@
 #include <stoker/index.h>
 
 #include "batch/batch_object.h"
+#include "engine/rules.h"
 #include "image/image.h"
-#include "manifest/record.h"
+#include "manifest/index.h"
 #include "plan/planner.h"
 #include "source/places.h"
-#include "text/text.h"
 
 typedef struct stk_run_set {
     const char *name;
-    stk_record_rules record;
-    stk_text_rules text;
+    const stk_set_rules *rules;
     stk_template *chat_template;
-    stk_pixel_rules pixels;
+    stk_pixel_rules pixels;       /* with the checkpoint's limits filled in */
     stk_places *places;           /* where its media may lie */
-    struct stk_set_index *index;  /* behind the facts */
+    stk_set_index *index;         /* behind the facts; NULL before stk_run_open_index */
     stk_set_facts facts;
     int *fd;                      /* of each manifest file, for reading records */
 } stk_run_set;
 
 typedef struct stk_run {
+    stk_rules *rules;
     uint32_t set_count;
     stk_run_set *set;
     const char **set_name;   /* for batches */
     stk_plan_set *plan_set;
     stk_model model;
     stk_tokenizer *tokenizer;
-    stk_limits limits;
     stk_batch_form form;
     stk_image_spec *image;
-    stk_plan *plan;          /* NULL when opened without one */
+    stk_plan *plan;          /* NULL before stk_run_plan */
     stk_fingerprint fingerprint;
+    uint32_t max_tokens;     /* of a sample */
     atomic_uint references;
-    struct stk_resolved *resolved; /* the options, resolved: owns the strings of the rules */
 } stk_run;
 
-/* Open the checkpoint and the index of all data sets (building it as `index` says), check the share of unusable
- * records, and plan.  progress may be NULL. */
+/* Open all but facts and plan: the rules, the checkpoint, templates, kernels.  *out is the caller's, who releases it. */
+stk_status stk_run_prepare(stk_run **out, const stk_options *options, stk_error *err) STK_MUST_USE;
+
+/* Open the index of one data set, as options say.  work may be NULL. */
+stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t set_index, const stk_index_progress *progress,
+                              stk_index_work *work, stk_error *err) STK_MUST_USE;
+
+/* Prepare, open all indexes, refuse data sets with too many unusable records, plan.  progress may be NULL. */
 stk_status stk_run_open(stk_run **out, const stk_options *options, const stk_index_progress *progress,
                         stk_error *err) STK_MUST_USE;
 void stk_run_retain(stk_run *run);

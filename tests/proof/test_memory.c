@@ -19,6 +19,9 @@ void *__libc_realloc(void *, size_t);
 void *__libc_memalign(size_t, size_t);
 void __libc_free(void *);
 
+/* The build hides symbols by default, and the libraries must find these. */
+#pragma GCC visibility push(default)
+
 static atomic_size_t live_bytes, peak_bytes;
 
 static void *count_in(void *memory)
@@ -70,6 +73,8 @@ void free(void *memory)
     count_out(memory);
     __libc_free(memory);
 }
+
+#pragma GCC visibility pop
 
 /* --- proofs --- */
 
