@@ -365,6 +365,11 @@ static stk_status render_sample(stk_text_scratch *s, const stk_template *chat_te
         *reason = STK_REASON_NO_ANSWER;
         return stk_fail(err, STK_ERR_RECORD, "no assistant turn: there is nothing to learn from this record");
     }
+    for (size_t i = 0; i < json_array_size(sample->tools); i++)
+        if (!json_is_object(json_array_get(sample->tools, i))) {
+            *reason = STK_REASON_TEMPLATE;
+            return stk_fail(err, STK_ERR_RECORD, "entry %zu of tools is no object", i);
+        }
     stk_render_begin(&s->render, &s->control, rules, sample, err);
     const stk_status status = chat_template->render(chat_template, &s->render, sample);
     if (status == STK_ERR_RECORD) *reason = s->render.reason;

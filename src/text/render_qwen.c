@@ -78,10 +78,8 @@ static stk_status write_system(stk_render *render, const stk_sample *sample, con
                                "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
                                "provided with function signatures within <tools></tools> XML tags:\n<tools>"));
     for (size_t i = 0; i < tool_count; i++) {
-        const json_t *const tool = json_array_get(sample->tools, i);
-        if (!json_is_object(tool)) return stk_render_refuse(render, "tools holds something that is no object");
         STK_TRY(stk_render_literal(render, "\n"));
-        STK_TRY(stk_render_json(render, &render->text, tool));
+        STK_TRY(stk_render_json(render, &render->text, json_array_get(sample->tools, i)));
     }
     STK_TRY(stk_render_literal(render,
                                "\n</tools>\n\nFor each function call, return a json object with function name and "

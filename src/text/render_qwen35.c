@@ -78,10 +78,8 @@ static stk_status write_tools(stk_render *render, const stk_sample *sample)
 {
     STK_TRY(stk_render_literal(render, "# Tools\n\nYou have access to the following functions:\n\n<tools>"));
     for (size_t i = 0; i < json_array_size(sample->tools); i++) {
-        const json_t *const tool = json_array_get(sample->tools, i);
-        if (!json_is_object(tool)) return stk_render_refuse(render, "tools holds something that is no object");
         STK_TRY(stk_render_literal(render, "\n"));
-        STK_TRY(stk_render_json(render, &render->text, tool));
+        STK_TRY(stk_render_json(render, &render->text, json_array_get(sample->tools, i)));
     }
     return stk_render_literal(
         render,
