@@ -129,7 +129,7 @@ static stk_status find_media(stk_reader *reader, json_t **value, stk_str mapped,
 {
     json_t *const first = stk_json_get(reader->sample->root, usual);
     json_t *const second = stk_json_get(reader->sample->root, other);
-    if (!mapped.data && (count_media(first) == 0) != (count_media(second) == 0)) {
+    if (!mapped.data && (count_media(first) == 0 || count_media(second) == 0)) {
         *value = count_media(first) ? first : second;
         return STK_OK;
     }
