@@ -1,6 +1,7 @@
 /* One record to turns, parts and media: dialects, tags, addresses, and every way in which a record is refused. */
 #include "test.h"
 
+#include "base/fault.h"
 #include "manifest/record.h"
 
 static stk_limits limits;
@@ -613,6 +614,41 @@ static void no_allocation_in_steady_state(void)
     CHECK_INT(stk_alloc_count(), before);
 }
 
+/* Without memory for one of its pieces a record is no record error, nothing leaks, and the next try is fine.  A build
+ * without faults runs it once. */
+static void every_allocation_may_fail(void)
+{
+    enum { IMAGES = 1500 };
+    static char record[80000];
+    reset();
+    size_t n = (size_t)sprintf(record, "{\"images\":[\"x\"");
+    for (int i = 1; i < IMAGES; i++) n += (size_t)sprintf(record + n, ",\"a/../b/%d\"", i);
+    n += (size_t)sprintf(record + n, "],\"tools\":\"[{}]\",\"conversations\":[{\"from\":\"human\",\"value\":\"\\ud83d");
+    for (int i = 0; i < IMAGES; i++) n += (size_t)sprintf(record + n, "<image>");
+    sprintf(record + n, "\"},{\"from\":\"gpt\",\"value\":\"a\"}]}");
+    unsigned long nth = 0;
+    stk_status status;
+    do {
+        stk_sample fresh;
+        stk_sample_init(&fresh);
+#ifdef STK_FAULTS
+        stk_fault_set(STK_FAULT_ALLOC, ++nth, false);
+#endif
+        status = stk_record_parse(&fresh, &rules, stk_str_of(record), &reason, &err);
+#ifdef STK_FAULTS
+        stk_fault_set(STK_FAULT_ALLOC, 0, false);
+#endif
+        CHECK_MSG(status == STK_OK || status == STK_ERR_NOMEM, "allocation %lu: %s", nth, err.message);
+        CHECK_INT(reason, STK_REASON_NONE);
+        CHECK_INT(fresh.media_count, status == STK_OK ? IMAGES : 0);
+        if (status < 0) CHECK_OK(stk_record_parse(&fresh, &rules, stk_str_of(record), &reason, &err), err);
+        stk_sample_deinit(&fresh);
+    } while (status != STK_OK);
+#ifdef STK_FAULTS
+    CHECK(nth > 5);
+#endif
+}
+
 static void errors_may_be_ignored(void)
 {
     reset();
@@ -658,7 +694,7 @@ int main(int argc, char **argv)
         TEST(one_path_may_be_a_text), TEST(roles_in_any_order), TEST(half_surrogate_pairs_become_replacement_characters),
         TEST(addresses), TEST(image_url_flat_or_nested), TEST(video_and_audio_are_not_supported_yet), TEST(stated_sizes),
         TEST(hostile_json), TEST(escaped_nul_is_text), TEST(limits_are_kept), TEST(long_names_in_messages_stay_utf8),
-        TEST(no_allocation_in_steady_state), TEST(errors_may_be_ignored), TEST(sample_ids),
+        TEST(no_allocation_in_steady_state), TEST(every_allocation_may_fail), TEST(errors_may_be_ignored), TEST(sample_ids),
     };
     const int status = test_run(entries, sizeof entries / sizeof *entries, argc, argv);
     stk_sample_deinit(&sample);
