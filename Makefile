@@ -119,8 +119,8 @@ bench: build
 	@ninja -C $(BUILD) bench/libbench_kernels.so
 	$(if $(IMAGES),,$(REFERENCE) tools/make-bench-set $(BUILD)/bench-set)
 	$(REFERENCE) bench/compare_images.py --kernels $(BUILD)/bench/libbench_kernels.so --images $(BENCH_SET)
-	$(REFERENCE) tools/make-reference-model $(BUILD)/reference-model
-	$(REFERENCE) bench/compare_samples.py --stoker $(BUILD)/cli/stoker --model $(BUILD)/reference-model/qwen3-vl \
+	$(REFERENCE) tools/make-reference-model qwen3-vl $(BUILD)/reference-model
+	$(REFERENCE) bench/compare_samples.py --stoker $(BUILD)/cli/stoker --model $(BUILD)/reference-model \
 		--images $(BENCH_SET) --prefix '$(PREFIX)'
 
 fuzz: deps
