@@ -1,0 +1,522 @@
+/* index.c - the parts of a data set: found, checked against their keys, built where they must be, joined.
+ *
+ * Not here: building (index_build.c), the form on disk (index_file.c). */
+#include "manifest/index.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "manifest/index_build.h"
+#include "manifest/index_ids.h"
+#include "manifest/index_recheck.h"
+
+/* A change of the manifest within this time of its last one may leave its time as it is. */
+static const stk_ns STAMP_SETTLES_NS = 2 * STK_S;
+enum { WAIT_MS = 50 };
+
+typedef struct part_file {
+    char path[4096];
+    stk_map map;
+    stk_index_view view;
+} part_file;
+
+typedef struct set_file {
+    char *path;
+    stk_map manifest;       /* closed again when all parts are there */
+    struct stat info;
+    stk_index_stamp stamp;
+    bool digest_known;
+    uint8_t digest[16];
+    part_file part[2];      /* by stk_index_part */
+} set_file;
+
+struct stk_set_index {
+    uint32_t file_count;
+    set_file *file;
+    stk_set_facts facts;
+    uint64_t blank_lines, words_count;
+    /* Of a set of several files: copies, joined. */
+    stk_record_facts *record;
+    stk_media_facts *media;
+    stk_text_facts *text;
+};
+
+/* --- keys --- */
+
+static stk_status add_text(stk_buffer *key, stk_str text, stk_error *err)
+{
+    const uint64_t size = text.data ? text.size_bytes : UINT64_MAX;
+    STK_TRY(stk_buffer_append(key, &size, sizeof size, err));
+    return text.data ? stk_buffer_append(key, text.data, text.size_bytes, err) : STK_OK;
+}
+
+/* All of the record rules; whatever a rule changes, it changes the key. */
+static stk_status add_rules(stk_buffer *key, const stk_record_rules *r, stk_error *err)
+{
+    const stk_str columns[] = {r->id_column, r->messages_column, r->images_column, r->videos_column,
+                               r->audios_column, r->tools_column, r->system_column, r->media_root};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) STK_TRY(add_text(key, columns[i], err));
+    for (size_t i = 0; i < r->role_count; i++) STK_TRY(add_text(key, r->role[i].name, err));
+    for (size_t i = 0; i < r->allow.count; i++) STK_TRY(add_text(key, r->allow.item[i], err));
+    uint64_t numbers[12] = {r->dialect, r->tag_space, r->role_count, r->allow.count, r->limits->media_bytes,
+                            r->limits->media_px, r->limits->record_bytes, r->limits->json_depth,
+                            r->limits->media_per_record, r->limits->jpeg_scans};
+    for (size_t i = 0; i < r->role_count; i++) numbers[10] = numbers[10] * 31 + (uint64_t)r->role[i].role + 1;
+    return stk_buffer_append(key, numbers, sizeof numbers, err);
+}
+
+static stk_status rules_digest(uint8_t digest[16], const stk_index_spec *spec, stk_index_part part, stk_error *err)
+{
+    stk_buffer key;
+    stk_buffer_init(&key, STK_TAG_INDEX, SIZE_MAX / 2);
+    stk_status status = add_rules(&key, spec->record_rules, err);
+    if (status == STK_OK && part == STK_INDEX_TEXT) {
+        status = stk_buffer_append(&key, spec->text_digest, sizeof spec->text_digest, err);
+        if (status == STK_OK)
+            status = stk_buffer_append(&key, &spec->record_rules->limits->text_bytes, sizeof(uint64_t), err);
+    }
+    if (status == STK_OK) stk_index_hash(digest, key.data, key.size_bytes);
+    stk_buffer_deinit(&key);
+    return status;
+}
+
+/* The name of a sidecar holds its rules, so that two configurations over one manifest do not take turns in rebuilding. */
+static stk_status name_part(part_file *part, const stk_index_spec *spec, const char *manifest, stk_index_part which,
+                            const uint8_t rules[16], stk_error *err)
+{
+    static const char *const kind[] = {"media", "text"};
+    char folder[4096], name[512], real[4096];
+    const char *const slash = strrchr(manifest, '/');
+    const char *const base = slash ? slash + 1 : manifest;
+    snprintf(name, sizeof name, "%.160s", base);
+    if (spec->index_dir || strlen(base) > 160) {
+        uint8_t digest[16];
+        if (!realpath(manifest, real)) snprintf(real, sizeof real, "%s", manifest);
+        stk_index_hash(digest, real, strlen(real));
+        char *const end = name + strlen(name);
+        snprintf(end, 32, "-%02x%02x%02x%02x%02x%02x%02x%02x", digest[0], digest[1], digest[2], digest[3], digest[4],
+                 digest[5], digest[6], digest[7]);
+    }
+    char *const end = name + strlen(name);
+    snprintf(end, 64, ".stoker-%s-%02x%02x%02x%02x", kind[which], rules[0], rules[1], rules[2], rules[3]);
+    if (spec->index_dir) return stk_path_join(part->path, sizeof part->path, spec->index_dir, name, err);
+    STK_TRY(stk_path_folder(folder, sizeof folder, manifest, err));
+    return stk_path_join(part->path, sizeof part->path, folder, name, err);
+}
+
+/* --- the manifest --- */
+
+static stk_index_stamp stamp_of(const struct stat *info)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t mtime_ns = (int64_t)info->st_mtim.tv_sec * STK_S + info->st_mtim.tv_nsec;
+    const int64_t now_ns = (int64_t)now.tv_sec * STK_S + now.tv_nsec;
+    if (mtime_ns <= 0 || now_ns - mtime_ns < STAMP_SETTLES_NS) return (stk_index_stamp){0};
+    return (stk_index_stamp){(uint64_t)mtime_ns, info->st_ino};
+}
+
+static stk_status fail_manifest(const set_file *file, stk_error *err, stk_status status)
+{
+    if (err && status == STK_ERR_SYSTEM) err->status = STK_ERR_MANIFEST;
+    stk_error_file(err, file->path, 0);
+    stk_error_stage(err, STK_STAGE_MANIFEST);
+    return status == STK_ERR_SYSTEM ? STK_ERR_MANIFEST : status;
+}
+
+static stk_status look_at_manifest(set_file *file, stk_error *err)
+{
+    if (stat(file->path, &file->info)) {
+        (void)stk_fail_errno(err, "cannot read the manifest");
+        return fail_manifest(file, err, STK_ERR_SYSTEM);
+    }
+    file->stamp = stamp_of(&file->info);
+    return STK_OK;
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && a->st_ino == b->st_ino && a->st_dev == b->st_dev &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static stk_status check_unchanged(const set_file *file, stk_error *err)
+{
+    struct stat now;
+    if (stat(file->path, &now) == 0 && same_file(&now, &file->info)) return STK_OK;
+    (void)stk_fail_at(err, STK_ERR_MANIFEST, file->path, 0, "the manifest changed while it was indexed: run again");
+    stk_error_stage(err, STK_STAGE_MANIFEST);
+    return STK_ERR_MANIFEST;
+}
+
+static stk_status map_manifest(set_file *file, stk_error *err)
+{
+    if (file->manifest.data || file->info.st_size == 0) return STK_OK;
+    const stk_status status = stk_map_open(&file->manifest, file->path, err);
+    if (status < 0) return fail_manifest(file, err, status);
+    return file->manifest.size_bytes == (uint64_t)file->info.st_size ? STK_OK : check_unchanged(file, err);
+}
+
+static stk_status know_digest(const stk_index_spec *spec, set_file *file, stk_error *err)
+{
+    if (file->digest_known) return STK_OK;
+    STK_TRY(map_manifest(file, err));
+    STK_TRY(stk_build_report(spec, "reading", 0, file->manifest.size_bytes, err));
+    stk_index_hash(file->digest, file->manifest.data, file->manifest.size_bytes);
+    file->digest_known = true;
+    return STK_OK;
+}
+
+/* --- one part --- */
+
+static void forget(part_file *part)
+{
+    stk_map_close(&part->map);
+    part->view = (stk_index_view){0};
+}
+
+/* STK_OK: the part is there and fits.  STK_AGAIN: it must be built, err says why.  < 0: failure. */
+static stk_status find_part(const stk_index_spec *spec, set_file *file, stk_index_part which, const uint8_t rules[16],
+                            bool decoded, stk_error *err)
+{
+    part_file *const part = &file->part[which];
+    forget(part);
+    if (access(part->path, F_OK)) {
+        (void)stk_fail(err, STK_ERR_INDEX, "there is no index of the manifest");
+        return STK_AGAIN;
+    }
+    stk_status status = stk_map_open(&part->map, part->path, err);
+    if (status < 0) return status;
+    status = stk_index_view_check(&part->view, which, (stk_bytes){part->map.data, part->map.size_bytes}, err);
+    if (status < 0) goto unfit;
+
+    const stk_index_header *const h = part->view.header;
+    const char *why = NULL;
+    if (memcmp(h->key.rules_digest, rules, 16) != 0) why = "other options";
+    else if (h->key.manifest_bytes != (uint64_t)file->info.st_size) why = "an earlier state of the manifest";
+    else if (decoded && !(h->flags & STK_INDEX_DECODED)) why = "headers only, without verify";
+    if (!why && !file->digest_known) {
+        if (file->stamp.mtime_ns && h->stamp.mtime_ns == file->stamp.mtime_ns && h->stamp.inode == file->stamp.inode) {
+            memcpy(file->digest, h->key.manifest_digest, sizeof file->digest);
+            file->digest_known = true;
+        }
+    }
+    if (!why) {
+        status = know_digest(spec, file, err);
+        if (status < 0) goto failed;
+        if (memcmp(h->key.manifest_digest, file->digest, sizeof file->digest) != 0) why = "an earlier state of the manifest";
+    }
+    if (!why) {
+        const bool same_stamp = h->stamp.mtime_ns == file->stamp.mtime_ns && h->stamp.inode == file->stamp.inode;
+        if (!same_stamp && file->stamp.mtime_ns && spec->mode != STK_INDEX_REQUIRE) stk_index_file_stamp(part->path, file->stamp);
+        return STK_OK;
+    }
+    (void)stk_fail(err, STK_ERR_INDEX, "the index is of %s", why);
+unfit:
+    status = STK_AGAIN;
+failed:
+    forget(part);
+    return status;
+}
+
+/* Temporary files of a build that was killed while it wrote the sidecar.  Only with the lock. */
+static void remove_leftovers(const char *path)
+{
+    char folder[4096], prefix[4096], stray[8300];
+    if (stk_path_folder(folder, sizeof folder, path, NULL) < 0) return;
+    const char *const slash = strrchr(path, '/');
+    snprintf(prefix, sizeof prefix, "%.4000s.tmp-", slash ? slash + 1 : path);
+    DIR *const dir = opendir(folder);
+    if (!dir) return;
+    for (const struct dirent *entry; (entry = readdir(dir));) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0) continue;
+        snprintf(stray, sizeof stray, "%s/%s", folder, entry->d_name);
+        unlink(stray);
+    }
+    closedir(dir);
+}
+
+static stk_status build_part(const stk_index_spec *spec, set_file *file, stk_index_part which, const uint8_t rules[16],
+                             stk_journal *journal, bool *durable, stk_index_work *work, stk_error *err)
+{
+    *durable = true; /* until the journal is known to hold nothing */
+    STK_TRY(know_digest(spec, file, err));
+    STK_TRY(map_manifest(file, err));
+    stk_build build = {
+        .spec = spec,
+        .part = which,
+        .sidecar = file->part[which].path,
+        .journal = journal,
+        .key = {.manifest_bytes = (uint64_t)file->info.st_size},
+        .stamp = file->stamp,
+        .decode = which == STK_INDEX_MEDIA && spec->mode == STK_INDEX_VERIFY,
+        .manifest = {(const char *)file->manifest.data, file->manifest.size_bytes},
+        .manifest_path = file->path,
+        .media_part = which == STK_INDEX_TEXT ? &file->part[STK_INDEX_MEDIA].view : NULL,
+        .work = work,
+    };
+    memcpy(build.key.rules_digest, rules, 16);
+    memcpy(build.key.manifest_digest, file->digest, 16);
+    remove_leftovers(build.sidecar);
+    STK_TRY(stk_build_part(&build, durable, err));
+    *(which == STK_INDEX_MEDIA ? &work->media_part_built : &work->text_part_built) = true;
+    return check_unchanged(file, err);
+}
+
+static stk_status wait_for_other(const stk_index_spec *spec, stk_error *err)
+{
+    STK_TRY(stk_build_report(spec, "waiting", 0, 0, err));
+    nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+    return STK_OK;
+}
+
+/* Take the lock of a part, waiting for who has it; STK_AGAIN each time the sidecar should be looked at first. */
+static stk_status lock_part(const stk_index_spec *spec, const part_file *part, stk_journal *journal, stk_error *err)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s.part", part->path);
+    if (spec->index_dir) (void)mkdir(spec->index_dir, 0777); /* what is wrong with it shows when the journal is opened */
+    const stk_status status = stk_journal_lock(journal, path, err);
+    if (status != STK_AGAIN) return status;
+    const stk_status waited = wait_for_other(spec, err);
+    return waited < 0 ? waited : STK_AGAIN;
+}
+
+static stk_status refuse(const stk_index_spec *spec, const set_file *file, stk_error *err)
+{
+    char why[200] = "";
+    if (err) snprintf(why, sizeof why, "%.150s", err->message);
+    (void)stk_fail_at(err, STK_ERR_INDEX, file->path, 0, "%s, and index is `require`: run `stoker index` first", why);
+    stk_error_stage(err, STK_STAGE_INDEX);
+    return STK_ERR_INDEX;
+}
+
+/* Find a part, or build it, or wait for whoever builds it. */
+static stk_status bring_part(const stk_index_spec *spec, set_file *file, stk_index_part which, stk_index_work *work,
+                             stk_error *err)
+{
+    uint8_t rules[16];
+    STK_TRY(rules_digest(rules, spec, which, err));
+    STK_TRY(name_part(&file->part[which], spec, file->path, which, rules, err));
+    const bool decoded = which == STK_INDEX_MEDIA && spec->mode == STK_INDEX_VERIFY;
+    struct stat before = {0}, now = {0};
+    bool looked = false;
+    for (;;) {
+        /* While another builds, look only at what has changed. */
+        if (stat(file->part[which].path, &now)) now = (struct stat){0};
+        if (!looked || !same_file(&before, &now)) {
+            const stk_status found = find_part(spec, file, which, rules, decoded, err);
+            if (found != STK_AGAIN) return found;
+            if (spec->mode == STK_INDEX_REQUIRE) return refuse(spec, file, err);
+        }
+        before = now;
+        looked = true;
+        stk_journal journal;
+        stk_status status = lock_part(spec, &file->part[which], &journal, err);
+        if (status == STK_AGAIN) continue;
+        STK_TRY(status);
+        /* Who had the lock until now may have built it. */
+        bool keep = true;
+        status = find_part(spec, file, which, rules, decoded, err);
+        if (status == STK_AGAIN) {
+            status = build_part(spec, file, which, rules, &journal, &keep, work, err);
+            if (status == STK_OK) status = find_part(spec, file, which, rules, decoded, err);
+            if (status == STK_AGAIN) status = STK_ERR_INDEX; /* err says what is wrong with it */
+        }
+        stk_journal_close(&journal, status < 0 && status != STK_ERR_INDEX && keep);
+        return status;
+    }
+}
+
+/* Look again at what could not be used. */
+static stk_status recheck_part(const stk_index_spec *spec, set_file *file, stk_index_work *work, stk_error *err)
+{
+    part_file *const part = &file->part[STK_INDEX_MEDIA];
+    if (!stk_recheck_worthwhile(&part->view)) return STK_OK;
+    STK_TRY(map_manifest(file, err));
+    stk_journal journal;
+    stk_status status;
+    while ((status = lock_part(spec, part, &journal, err)) == STK_AGAIN) continue;
+    STK_TRY(status);
+    bool changed = false;
+    const stk_str manifest = {(const char *)file->manifest.data, file->manifest.size_bytes};
+    status = stk_recheck(spec, &part->view, manifest, part->path, &changed, work, err);
+    if (status == STK_OK && changed) {
+        uint8_t rules[16];
+        work->media_part_built = true;
+        status = rules_digest(rules, spec, STK_INDEX_MEDIA, err);
+        if (status == STK_OK) status = find_part(spec, file, STK_INDEX_MEDIA, rules, false, err);
+        if (status == STK_AGAIN) status = STK_ERR_INDEX;
+    }
+    stk_journal_close(&journal, false);
+    if (status < 0) stk_error_stage(err, STK_STAGE_INDEX);
+    return status;
+}
+
+static stk_status bring_file(const stk_index_spec *spec, set_file *file, stk_index_work *work, stk_error *err)
+{
+    const stk_index_work before = *work;
+    STK_TRY(look_at_manifest(file, err));
+    STK_TRY(bring_part(spec, file, STK_INDEX_MEDIA, work, err));
+    /* What was built just now has been looked at just now. */
+    const bool fresh = work->media_part_built && work->records_parsed > before.records_parsed;
+    if (spec->recheck && spec->mode != STK_INDEX_REQUIRE && !fresh) STK_TRY(recheck_part(spec, file, work, err));
+    STK_TRY(bring_part(spec, file, STK_INDEX_TEXT, work, err));
+    stk_map_close(&file->manifest);
+    if (file->part[STK_INDEX_MEDIA].view.header->record_count == file->part[STK_INDEX_TEXT].view.header->record_count)
+        return STK_OK;
+    return stk_fail_at(err, STK_ERR_INDEX, file->part[STK_INDEX_TEXT].path, 0,
+                       "the two parts of the index do not fit each other: delete this one, it is built anew");
+}
+
+/* --- all files as one --- */
+
+static void join_file(stk_set_index *x, uint32_t f, uint64_t records_before, uint64_t media_before)
+{
+    const stk_index_view *const m = &x->file[f].part[STK_INDEX_MEDIA].view;
+    const uint64_t count = m->header->record_count;
+    for (uint64_t i = 0; i < count; i++) {
+        stk_record_facts *const r = &x->record[records_before + i];
+        *r = m->record[i];
+        r->file_index = f;
+        r->first_media += media_before;
+        r->flags &= (uint8_t)~STK_RECORD_ID_REPEATED;
+    }
+    memcpy(x->media + media_before, m->media, m->header->media_count * sizeof *x->media);
+    memcpy(x->text + records_before, x->file[f].part[STK_INDEX_TEXT].view.text, count * sizeof *x->text);
+}
+
+static stk_status join_files(stk_set_index *x, stk_error *err)
+{
+    stk_set_facts *const facts = &x->facts;
+    x->record = stk_alloc_array(STK_TAG_INDEX, facts->record_count, sizeof *x->record);
+    x->media = stk_alloc_array(STK_TAG_INDEX, facts->media_count, sizeof *x->media);
+    x->text = stk_alloc_array(STK_TAG_INDEX, facts->record_count, sizeof *x->text);
+    if (!x->record || !x->media || !x->text)
+        return stk_fail(err, STK_ERR_NOMEM, "out of memory: the facts of %llu records", (unsigned long long)facts->record_count);
+    uint64_t records = 0, media = 0;
+    for (uint32_t f = 0; f < x->file_count; f++) {
+        join_file(x, f, records, media);
+        records += x->file[f].part[STK_INDEX_MEDIA].view.header->record_count;
+        media += x->file[f].part[STK_INDEX_MEDIA].view.header->media_count;
+    }
+    stk_id_set ids;
+    STK_TRY(stk_id_set_init(&ids, records, err));
+    for (uint64_t i = 0; i < records; i++)
+        if (x->record[i].id_hash && stk_id_set_add(&ids, x->record[i].id_hash)) x->record[i].flags |= STK_RECORD_ID_REPEATED;
+    stk_id_set_deinit(&ids);
+    facts->record = x->record;
+    facts->media = x->media;
+    facts->text = x->text;
+    return STK_OK;
+}
+
+static stk_status join(stk_set_index *x, stk_error *err)
+{
+    stk_set_facts *const facts = &x->facts;
+    const char **const paths = stk_alloc_array(STK_TAG_INDEX, x->file_count, sizeof *paths);
+    uint8_t (*const digests)[32] = stk_alloc_array(STK_TAG_INDEX, x->file_count, sizeof *digests);
+    facts->file = paths;
+    if (!paths || !digests) {
+        stk_free(digests);
+        return stk_fail(err, STK_ERR_NOMEM, "out of memory: %u manifests", x->file_count);
+    }
+    facts->file_count = x->file_count;
+    for (uint32_t f = 0; f < x->file_count; f++) {
+        const part_file *const part = x->file[f].part;
+        paths[f] = x->file[f].path;
+        memcpy(digests[f], part[STK_INDEX_MEDIA].view.header->key.manifest_digest, 16);
+        memcpy(digests[f] + 16, part[STK_INDEX_MEDIA].view.seal->content_digest, 16);
+        facts->record_count += part[STK_INDEX_MEDIA].view.header->record_count;
+        facts->media_count += part[STK_INDEX_MEDIA].view.header->media_count;
+        x->blank_lines += part[STK_INDEX_MEDIA].view.header->blank_lines;
+        for (int p = 0; p < 2; p++) x->words_count += part[p].view.header->words_count;
+    }
+    stk_index_hash(facts->content_digest, digests, x->file_count * sizeof *digests);
+    stk_free(digests);
+    if (x->file_count != 1) return join_files(x, err);
+    facts->record = x->file[0].part[STK_INDEX_MEDIA].view.record;
+    facts->media = x->file[0].part[STK_INDEX_MEDIA].view.media;
+    facts->text = x->file[0].part[STK_INDEX_TEXT].view.text;
+    return STK_OK;
+}
+
+/* --- open, close, words --- */
+
+stk_status stk_set_index_open(stk_set_index **out, const stk_index_spec *spec, stk_index_work *work, stk_error *err)
+{
+    *out = NULL;
+    stk_index_work unasked = {0};
+    if (!work) work = &unasked;
+    stk_set_index *x = stk_alloc(STK_TAG_INDEX, sizeof *x);
+    if (x) x->file = stk_alloc_array(STK_TAG_INDEX, spec->file_count, sizeof *x->file);
+    stk_status status = STK_OK;
+    if (!x || !x->file) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: the index of %s", spec->name);
+    for (uint32_t f = 0; status == STK_OK && f < spec->file_count; f++) {
+        x->file_count = f + 1;
+        x->file[f].path = stk_strdup(STK_TAG_INDEX, spec->file[f]);
+        status = x->file[f].path ? bring_file(spec, &x->file[f], work, err)
+                                 : stk_fail(err, STK_ERR_NOMEM, "out of memory: the index of %s", spec->name);
+    }
+    if (status == STK_OK) status = join(x, err);
+    if (status < 0) {
+        stk_set_index_close(&x);
+        return status;
+    }
+    *out = x;
+    return STK_OK;
+}
+
+void stk_set_index_close(stk_set_index **index)
+{
+    stk_set_index *const x = *index;
+    *index = NULL;
+    if (!x) return;
+    for (uint32_t f = 0; f < x->file_count; f++) {
+        stk_map_close(&x->file[f].manifest);
+        for (int p = 0; p < 2; p++) stk_map_close(&x->file[f].part[p].map);
+        stk_free(x->file[f].path);
+    }
+    stk_free(x->file);
+    stk_free((void *)(uintptr_t)x->facts.file);
+    stk_free(x->record);
+    stk_free(x->media);
+    stk_free(x->text);
+    stk_free(x);
+}
+
+const stk_set_facts *stk_set_index_facts(const stk_set_index *index)
+{
+    return &index->facts;
+}
+
+uint64_t stk_set_index_blank_lines(const stk_set_index *index)
+{
+    return index->blank_lines;
+}
+
+uint64_t stk_set_index_words_count(const stk_set_index *index)
+{
+    return index->words_count;
+}
+
+stk_index_words stk_set_index_words_at(const stk_set_index *index, uint64_t at)
+{
+    uint64_t records_before = 0;
+    for (uint32_t f = 0; f < index->file_count; f++) {
+        for (int p = 0; p < 2; p++) {
+            const stk_index_view *const view = &index->file[f].part[p].view;
+            if (at < view->header->words_count) {
+                const stk_index_note *const note = &view->note[at];
+                return (stk_index_words){records_before + note->record_index, (stk_reason)note->reason, note->message};
+            }
+            at -= view->header->words_count;
+        }
+        records_before += index->file[f].part[STK_INDEX_MEDIA].view.header->record_count;
+    }
+    return (stk_index_words){.message = ""};
+}

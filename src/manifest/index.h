@@ -1,0 +1,94 @@
+/* index.h - the facts of one data set, from its sidecars: built where missing, rebuilt where their key no longer fits.
+ *
+ * Each manifest file has a media part (where its records stand, and what the headers of their media say) and a text part
+ * (token counts).  They are keyed apart, so that a change of template reads no header, and a change of one file of a set
+ * touches only that file's parts (docs/index-format.md).
+ *
+ *     manifest ─► digest ─► media part fits? ──no──► lock ─► chunks in parallel ─► journal ─► sidecar
+ *                              │ yes                                 (a killed build goes on from its journal)
+ *                              ▼
+ *                           text part fits? ... the same ... ─► all files joined ─► stk_set_facts
+ *
+ * Not here: what a medium or a text is (the engine hands in stk_survey), and what pixel limits make of the facts
+ * (schema/derive.h). */
+#ifndef STK_MANIFEST_INDEX_H
+#define STK_MANIFEST_INDEX_H
+
+#include <stoker/index.h>
+
+#include "manifest/record.h"
+
+/* A medium that the index asks about. */
+typedef struct stk_survey_media {
+    stk_str address;
+    stk_media_kind kind;
+    bool look_only;        /* do not read: only whether it is there, its bytes and time */
+    uint32_t stated_width_px, stated_height_px; /* by the record; 0: not stated, read the header */
+    stk_media_facts facts; /* the answer */
+    bool header_read;      /* the answer took bytes of the medium */
+    stk_error error;       /* words for facts.reason, when it is not STK_REASON_NONE */
+} stk_survey_media;
+
+/* What the index asks of image, source and text, without knowing them: the engine fills it in. */
+typedef struct stk_survey {
+    void *context;
+    /* A thread's own state. */
+    stk_status (*open)(void **worker, void *context, stk_error *err);
+    void (*close)(void *worker);
+    /* Find the facts of count media, at once as far as that is faster.  What a medium lacks goes into its facts; < 0 only
+     * for what stops the build (a fault of the system that stayed).  decode: decode each, not only its header. */
+    stk_status (*probe)(void *worker, stk_survey_media *media, size_t count, bool decode, stk_error *err);
+    /* The text facts of a sample; words for facts->reason go into err.  < 0 only for what stops the build. */
+    stk_status (*encode)(void *worker, const stk_sample *sample, stk_text_facts *facts, stk_error *err);
+} stk_survey;
+
+typedef enum stk_index_mode {
+    STK_INDEX_AUTO,    /* build what is missing */
+    STK_INDEX_REQUIRE, /* refuse instead */
+    STK_INDEX_VERIFY,  /* as auto, and every medium has been decoded once */
+} stk_index_mode;
+
+typedef struct stk_index_spec {
+    const char *name;               /* of the data set, for progress and errors */
+    const char *const *file;        /* file_count paths of manifests, in order */
+    uint32_t file_count;
+    const char *index_dir;          /* where the sidecars go; NULL: beside each manifest */
+    const stk_record_rules *record_rules;
+    uint8_t text_digest[16];        /* of all else that text facts follow from: tokeniser, template, text rules */
+    const stk_survey *survey;
+    stk_index_mode mode;
+    bool recheck;                   /* look again at media that were not usable: they may have been repaired */
+    int threads;                    /* > 0; 0: all on the caller's thread */
+    const stk_index_progress *progress; /* NULL: none */
+} stk_index_spec;
+
+/* What an open did; added to. */
+typedef struct stk_index_work {
+    uint64_t records_parsed, media_headers_read, texts_encoded;
+    bool media_part_built, text_part_built;
+} stk_index_work;
+
+typedef struct stk_set_index stk_set_index;
+
+/* work may be NULL.  *out is the caller's; everything it lends lives until its close.
+ *
+ * Failure: STK_ERR_INDEX (require, and it is missing, damaged or does not fit), STK_ERR_MANIFEST (with file and line),
+ * STK_ERR_INTERRUPTED (progress said so; what is done is kept), STK_ERR_SYSTEM (a folder that cannot be written, a full
+ * disk, media that cannot be read for the moment). */
+stk_status stk_set_index_open(stk_set_index **out, const stk_index_spec *spec, stk_index_work *work,
+                              stk_error *err) STK_MUST_USE;
+void stk_set_index_close(stk_set_index **index); /* *index may be NULL */
+
+const stk_set_facts *stk_set_index_facts(const stk_set_index *index);
+uint64_t stk_set_index_blank_lines(const stk_set_index *index);
+
+/* Words that were kept with a record: a few for each reason. */
+typedef struct stk_index_words {
+    uint64_t record_index; /* of the data set */
+    stk_reason reason;
+    const char *message;
+} stk_index_words;
+uint64_t stk_set_index_words_count(const stk_set_index *index);
+stk_index_words stk_set_index_words_at(const stk_set_index *index, uint64_t at);
+
+#endif

@@ -1,0 +1,232 @@
+/* index_file.c - the form of a sidecar: check, checksum, write. */
+#define XXH_INLINE_ALL /* for a streaming state on the stack */
+#include <xxhash.h>
+
+#include "manifest/index_file.h"
+
+#include <assert.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+static const char *const magic_of[] = {"STKMEDIA", "STKTEXTS"};
+
+void stk_index_hash(uint8_t digest[16], const void *data, size_t size_bytes)
+{
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(size_bytes ? data : "", size_bytes));
+    memcpy(digest, canonical.digest, 16);
+}
+
+static stk_index_header without_stamp(const stk_index_header *header)
+{
+    stk_index_header plain = *header;
+    plain.stamp = (stk_index_stamp){0};
+    return plain;
+}
+
+uint64_t stk_index_checksum(stk_bytes bytes)
+{
+    const stk_index_header plain = without_stamp((const stk_index_header *)bytes.data);
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    XXH3_64bits_update(&state, &plain, sizeof plain);
+    XXH3_64bits_update(&state, bytes.data + sizeof plain, bytes.size_bytes - sizeof plain - sizeof(uint64_t));
+    return XXH3_64bits_digest(&state);
+}
+
+/* --- check --- */
+
+static stk_status damaged(stk_error *err, const char *what)
+{
+    return stk_fail(err, STK_ERR_INDEX, "the index is damaged (%s): delete it, it is built anew", what);
+}
+
+/* Where each section ends; false when the counts are not those of a file of this size. */
+static bool lay_out(const stk_index_header *h, stk_index_part part, size_t size_bytes, size_t end[4])
+{
+    const size_t each[4] = {part == STK_INDEX_MEDIA ? sizeof(stk_record_facts) : sizeof(stk_text_facts),
+                            sizeof(stk_media_facts), sizeof(stk_index_note), sizeof(stk_index_seal)};
+    const uint64_t count[4] = {h->record_count, h->media_count, h->words_count, 1};
+    size_t at = sizeof *h;
+    for (int i = 0; i < 4; i++) {
+        size_t bytes;
+        if (stk_mul_overflows(&bytes, count[i], each[i]) || stk_add_overflows(&at, at, bytes)) return false;
+        end[i] = at;
+    }
+    return at == size_bytes;
+}
+
+static const char *records_fault(const stk_index_view *view)
+{
+    const stk_index_header *const h = view->header;
+    uint64_t media_before = 0;
+    for (uint64_t i = 0; i < h->record_count; i++) {
+        const stk_record_facts *const r = &view->record[i];
+        if (r->offset > h->key.manifest_bytes || r->size_bytes > h->key.manifest_bytes - r->offset || r->size_bytes == 0)
+            return "a record outside the manifest";
+        if (r->file_index != 0 || r->line == 0 || r->reason >= STK_INDEX_REASON_COUNT) return "a record out of range";
+        if (r->first_media != media_before || r->media_count > h->media_count - media_before)
+            return "a record without its media";
+        media_before += r->media_count;
+    }
+    if (media_before != h->media_count) return "media without a record";
+    for (uint64_t i = 0; i < h->media_count; i++)
+        if (view->media[i].reason >= STK_INDEX_REASON_COUNT) return "a medium out of range";
+    return NULL;
+}
+
+static const char *texts_fault(const stk_index_view *view)
+{
+    if (view->header->media_count) return "media in a text part";
+    for (uint64_t i = 0; i < view->header->record_count; i++) {
+        const stk_text_facts *const t = &view->text[i];
+        if (t->reason >= STK_INDEX_REASON_COUNT || t->supervised_count > t->token_count) return "a text out of range";
+    }
+    return NULL;
+}
+
+static const char *notes_fault(const stk_index_view *view)
+{
+    for (uint64_t i = 0; i < view->header->words_count; i++) {
+        const stk_index_note *const n = &view->note[i];
+        if (n->record_index >= view->header->record_count || n->reason >= STK_INDEX_REASON_COUNT ||
+            !memchr(n->message, 0, sizeof n->message))
+            return "words out of range";
+    }
+    return NULL;
+}
+
+stk_status stk_index_view_check(stk_index_view *view, stk_index_part part, stk_bytes bytes, stk_error *err)
+{
+    *view = (stk_index_view){0};
+    const stk_index_header *const h = (const stk_index_header *)bytes.data;
+    if (bytes.size_bytes < sizeof *h + sizeof(stk_index_seal)) return damaged(err, "too short");
+    if (memcmp(h->magic, magic_of[part], sizeof h->magic) != 0) return damaged(err, "its first bytes");
+    if (h->version != STK_INDEX_VERSION || h->header_bytes != sizeof *h)
+        return stk_fail(err, STK_ERR_INDEX, "the index is of version %u, and this is version %d: build it anew", h->version,
+                        STK_INDEX_VERSION);
+    size_t end[4];
+    if (h->file_bytes != bytes.size_bytes || !lay_out(h, part, bytes.size_bytes, end)) return damaged(err, "cut or grown");
+
+    stk_index_view v = {.header = h, .seal = (const stk_index_seal *)(bytes.data + end[2])};
+    if (v.seal->checksum != stk_index_checksum(bytes)) return damaged(err, "its checksum");
+    if (part == STK_INDEX_MEDIA) v.record = (const stk_record_facts *)(bytes.data + sizeof *h);
+    else v.text = (const stk_text_facts *)(bytes.data + sizeof *h);
+    v.media = (const stk_media_facts *)(bytes.data + end[0]);
+    v.note = (const stk_index_note *)(bytes.data + end[1]);
+    const char *fault = part == STK_INDEX_MEDIA ? records_fault(&v) : texts_fault(&v);
+    if (!fault) fault = notes_fault(&v);
+    if (fault) return damaged(err, fault);
+    *view = v;
+    return STK_OK;
+}
+
+/* --- write --- */
+
+struct stk_index_writer {
+    XXH3_state_t checksum, content;
+    uint64_t left_bytes; /* before the seal: the counts of the header must come true */
+    stk_save save;
+};
+
+void stk_index_writer_abandon(stk_index_writer **writer)
+{
+    if (*writer) stk_save_abandon(&(*writer)->save);
+    stk_free(*writer);
+    *writer = NULL;
+}
+
+static stk_status append(stk_index_writer **writer, const void *data, size_t size_bytes, stk_error *err)
+{
+    XXH3_64bits_update(&(*writer)->checksum, data, size_bytes);
+    const stk_status status = stk_save_write(&(*writer)->save, data, size_bytes, err);
+    if (status < 0) stk_index_writer_abandon(writer);
+    else (*writer)->left_bytes -= size_bytes;
+    return status;
+}
+
+stk_status stk_index_writer_open(stk_index_writer **out, const char *path, stk_index_part part,
+                                 const stk_index_header *header, stk_error *err)
+{
+    *out = NULL;
+    stk_index_header h = *header;
+    memcpy(h.magic, magic_of[part], sizeof h.magic);
+    h.version = STK_INDEX_VERSION;
+    h.header_bytes = sizeof h;
+    h.file_bytes = sizeof h + sizeof(stk_index_seal) + h.media_count * sizeof(stk_media_facts) +
+                   h.words_count * sizeof(stk_index_note) +
+                   h.record_count * (part == STK_INDEX_MEDIA ? sizeof(stk_record_facts) : sizeof(stk_text_facts));
+
+    stk_index_writer *const w = stk_alloc(STK_TAG_INDEX, sizeof *w);
+    if (!w) return stk_fail(err, STK_ERR_NOMEM, "out of memory: writing an index");
+    const stk_status status = stk_save_open(&w->save, path, err);
+    if (status < 0) {
+        stk_free(w);
+        return status;
+    }
+    XXH3_64bits_reset(&w->checksum);
+    XXH3_128bits_reset(&w->content);
+    const stk_index_header plain = without_stamp(&h);
+    XXH3_64bits_update(&w->checksum, &plain, sizeof plain);
+    *out = w;
+    w->left_bytes = h.file_bytes - sizeof h - sizeof(stk_index_seal);
+    if (stk_save_write(&w->save, &h, sizeof h, err) == STK_OK) return STK_OK;
+    stk_index_writer_abandon(out);
+    return STK_ERR_SYSTEM;
+}
+
+stk_status stk_index_writer_records(stk_index_writer **writer, const stk_record_facts *record, size_t count, stk_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t seen[2] = {record[i].media_count, record[i].reason};
+        XXH3_128bits_update(&(*writer)->content, seen, sizeof seen);
+    }
+    return append(writer, record, count * sizeof *record, err);
+}
+
+stk_status stk_index_writer_media(stk_index_writer **writer, const stk_media_facts *media, size_t count, stk_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        stk_media_facts seen = media[i];
+        seen.mtime_ns = 0; /* a copy of the data elsewhere is the same data */
+        XXH3_128bits_update(&(*writer)->content, &seen, sizeof seen);
+    }
+    return append(writer, media, count * sizeof *media, err);
+}
+
+stk_status stk_index_writer_texts(stk_index_writer **writer, const stk_text_facts *text, size_t count, stk_error *err)
+{
+    return append(writer, text, count * sizeof *text, err);
+}
+
+stk_status stk_index_writer_notes(stk_index_writer **writer, const stk_index_note *note, size_t count, stk_error *err)
+{
+    return append(writer, note, count * sizeof *note, err);
+}
+
+stk_status stk_index_writer_commit(stk_index_writer **writer, stk_error *err)
+{
+    assert((*writer)->left_bytes == 0);
+    stk_index_seal seal = {0};
+    XXH128_canonical_t content;
+    XXH128_canonicalFromHash(&content, XXH3_128bits_digest(&(*writer)->content));
+    memcpy(seal.content_digest, content.digest, sizeof seal.content_digest);
+    XXH3_64bits_update(&(*writer)->checksum, &seal, sizeof seal - sizeof seal.checksum);
+    seal.checksum = XXH3_64bits_digest(&(*writer)->checksum);
+    stk_status status = stk_save_write(&(*writer)->save, &seal, sizeof seal, err);
+    if (status == STK_OK) status = stk_save_commit(&(*writer)->save, err);
+    stk_index_writer_abandon(writer);
+    return status;
+}
+
+void stk_index_file_stamp(const char *path, stk_index_stamp stamp)
+{
+    /* Only ever written when the bytes of the manifest were found to be those of the key: whoever reads half of it
+     * compares the bytes once more. */
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return;
+    if (pwrite(fd, &stamp, sizeof stamp, offsetof(stk_index_header, stamp)) != (ssize_t)sizeof stamp) {
+        /* The old stamp, or half of one, costs the next reader a comparison. */
+    }
+    close(fd);
+}
