@@ -1,5 +1,6 @@
-/* fuzz_manifest.c - hostile bytes as a manifest: every record found lies in the file and in order, in chunks as in one
- * go; every record read has only valid text, media that its turns name once each, and addresses in the allowed folder. */
+/* fuzz_manifest.c - hostile bytes as a manifest: every record found lies in the file and in order, in chunks
+ * as in one go; every record read has only valid text, media that its turns name once each, and addresses in
+ * the allowed folder. */
 #include <stdlib.h>
 
 #include "manifest/json_check.h"
@@ -39,8 +40,10 @@ static void check_sample(const stk_sample *sample)
         has_answer |= turn->role == STK_ROLE_ASSISTANT;
         check_text(turn->reasoning);
         for (size_t k = 0; k < turn->part_count; k++) {
-            if (turn->part[k].kind == STK_PART_MEDIA) require(turn->part[k].media_index == media_count++);
-            else require(turn->part[k].text.size_bytes != 0);
+            if (turn->part[k].kind == STK_PART_MEDIA)
+                require(turn->part[k].media_index == media_count++);
+            else
+                require(turn->part[k].text.size_bytes != 0);
             check_text(turn->part[k].text);
         }
         for (size_t k = 0; k < turn->call_count; k++) {
@@ -61,8 +64,10 @@ static void check_record(stk_sample *sample, stk_record_rules *rules, const stk_
         rules->tag_space = strip ? STK_TAG_SPACE_STRIP : STK_TAG_SPACE_KEEP;
         const stk_status status = stk_record_parse(sample, rules, at->text, &reason, &err);
         require((status == STK_OK) == (reason == STK_REASON_NONE));
-        if (status == STK_OK) check_sample(sample);
-        else require(status == STK_ERR_RECORD && err.message[0] && sample->turn_count == 0);
+        if (status == STK_OK)
+            check_sample(sample);
+        else
+            require(status == STK_ERR_RECORD && err.message[0] && sample->turn_count == 0);
         stk_sample_id(id, "set", sample->id, at->line, false);
         check_text(stk_str_of(id));
     }

@@ -25,7 +25,8 @@ size_t stk_path_normalise(char *path, size_t size_bytes)
         while (end < size_bytes && path[end] != '/') end++;
         const size_t part = end - at;
         if (part == 2 && path[at] == '.' && path[at + 1] == '.') {
-            while (out && path[--out] != '/') {}
+            while (out && path[--out] != '/') {
+            }
         } else if (part && !(part == 1 && path[at] == '.')) {
             path[out++] = '/';
             memmove(path + out, path + at, part);
@@ -91,14 +92,17 @@ static stk_status deny(stk_reader *reader, stk_str path)
         out += 3;
     }
     if (!plain) quoted[out++] = '\'';
-    return stk_reader_fail(reader, STK_REASON_DENIED,
-                           "outside media_root and allow; add to the configuration: allow: [%.*s] to read %.*s", (int)out,
-                           quoted, STK_STR_ARGS(stk_utf8_cut(name, 40)));
+    return stk_reader_fail(
+        reader, STK_REASON_DENIED,
+        "outside media_root and allow; add to the configuration: allow: [%.*s] to read %.*s", (int)out,
+        quoted, STK_STR_ARGS(stk_utf8_cut(name, 40)));
 }
 
 static int hex_value(char c)
 {
-    return !isxdigit((unsigned char)c) ? -1 : isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;
+    return !isxdigit((unsigned char)c) ? -1
+           : isdigit((unsigned char)c) ? c - '0'
+                                       : tolower((unsigned char)c) - 'a' + 10;
 }
 
 /* %XX to bytes.  Only of file: URIs; elsewhere a name with a percent sign is just that. */
@@ -122,7 +126,8 @@ static stk_status decode_percent(stk_reader *reader, stk_str *path, stk_str uri)
     }
     for (size_t i = 0, size; i < size_bytes; i += size) {
         size = stk_utf8_size((const uint8_t *)out + i, size_bytes - i);
-        if (!size) return stk_reader_fail(reader, STK_REASON_UTF8, "a file: address that is not UTF-8 once decoded");
+        if (!size)
+            return stk_reader_fail(reader, STK_REASON_UTF8, "a file: address that is not UTF-8 once decoded");
     }
     *path = (stk_str){out, size_bytes};
     return STK_OK;
@@ -132,10 +137,13 @@ static stk_status decode_percent(stk_reader *reader, stk_str *path, stk_str uri)
 static stk_status file_path(stk_reader *reader, stk_str *path, stk_str uri)
 {
     stk_str rest = {uri.data + 5, uri.size_bytes - 5};
-    if (has_prefix(rest, "//localhost/")) rest = (stk_str){rest.data + 11, rest.size_bytes - 11};
-    else if (has_prefix(rest, "///")) rest = (stk_str){rest.data + 2, rest.size_bytes - 2};
+    if (has_prefix(rest, "//localhost/"))
+        rest = (stk_str){rest.data + 11, rest.size_bytes - 11};
+    else if (has_prefix(rest, "///"))
+        rest = (stk_str){rest.data + 2, rest.size_bytes - 2};
     else if (has_prefix(rest, "//") || !has_prefix(rest, "/"))
-        return stk_reader_fail(reader, STK_REASON_UNSUPPORTED, "%.*s is no file of this machine: write file:///FOLDER/NAME",
+        return stk_reader_fail(reader, STK_REASON_UNSUPPORTED,
+                               "%.*s is no file of this machine: write file:///FOLDER/NAME",
                                STK_STR_ARGS(stk_utf8_cut(uri, SHOWN_BYTES)));
     return decode_percent(reader, path, rest);
 }
@@ -144,14 +152,16 @@ static stk_status file_path(stk_reader *reader, stk_str *path, stk_str uri)
 static bool has_scheme(stk_str address)
 {
     size_t i = 0;
-    while (i < address.size_bytes && (isalnum((unsigned char)address.data[i]) || (i && memchr("+-.", address.data[i], 3))))
+    while (i < address.size_bytes &&
+           (isalnum((unsigned char)address.data[i]) || (i && memchr("+-.", address.data[i], 3))))
         i++;
     return i > 1 && address.size_bytes - i >= 3 && memcmp(address.data + i, "://", 3) == 0;
 }
 
 stk_status stk_reader_address(stk_reader *reader, stk_str *resolved, stk_str address)
 {
-    if (address.size_bytes == 0) return stk_reader_fail(reader, STK_REASON_DIALECT, "an empty address of a medium");
+    if (address.size_bytes == 0)
+        return stk_reader_fail(reader, STK_REASON_DIALECT, "an empty address of a medium");
     if (has_prefix(address, "data:video/"))
         return stk_reader_fail(reader, STK_REASON_VIDEO, "video is not supported yet");
     if (has_prefix(address, "data:audio/"))
@@ -161,7 +171,8 @@ stk_status stk_reader_address(stk_reader *reader, stk_str *resolved, stk_str add
         return STK_OK;
     }
     stk_str path = address;
-    if (has_prefix(address, "file:/")) STK_TRY(file_path(reader, &path, address));
+    if (has_prefix(address, "file:/"))
+        STK_TRY(file_path(reader, &path, address));
     else if (has_scheme(address))
         return stk_reader_fail(reader, STK_REASON_UNSUPPORTED,
                                "%.*s: only files and data: addresses are supported yet; copy it to a folder",

@@ -15,7 +15,8 @@ static stk_status add_file(stk_file_list *files, size_t *capacity, const char *p
     if (files->count == *capacity) {
         const size_t new_capacity = *capacity ? *capacity * 2 : 8;
         char **const moved = stk_alloc_array(STK_TAG_MANIFEST, new_capacity, sizeof *moved);
-        if (!moved) return stk_fail(err, STK_ERR_NOMEM, "out of memory for a list of %zu manifests", files->count);
+        if (!moved)
+            return stk_fail(err, STK_ERR_NOMEM, "out of memory for a list of %zu manifests", files->count);
         if (files->count) memcpy(moved, files->path, files->count * sizeof *moved);
         stk_free(files->path);
         files->path = moved;
@@ -30,11 +31,14 @@ static stk_status add_file(stk_file_list *files, size_t *capacity, const char *p
 static stk_status check_file(const char *path, const struct stat *info, stk_error *err)
 {
     if (S_ISDIR(info->st_mode))
-        return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "a folder: give a file or a glob, such as %.80s%s*.jsonl", path,
+        return stk_fail_at(err, STK_ERR_MANIFEST, path, 0,
+                           "a folder: give a file or a glob, such as %.80s%s*.jsonl", path,
                            path[strlen(path) - 1] == '/' ? "" : "/");
-    if (!S_ISREG(info->st_mode)) return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "not a regular file: write it to one first");
+    if (!S_ISREG(info->st_mode))
+        return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "not a regular file: write it to one first");
     if (access(path, R_OK))
-        return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "the manifest may not be read by this user: change its permissions");
+        return stk_fail_at(err, STK_ERR_MANIFEST, path, 0,
+                           "the manifest may not be read by this user: change its permissions");
     return STK_OK;
 }
 
@@ -44,14 +48,16 @@ static stk_status join_pattern(char pattern[PATH_MAX], const char *folder, const
     size_t out = 0;
     if (entry[0] != '/') {
         for (const char *c = folder; *c; c++) {
-            if (out + 3 >= PATH_MAX) return stk_fail(err, STK_ERR_MANIFEST, "the path is too long: %.100s", folder);
+            if (out + 3 >= PATH_MAX)
+                return stk_fail(err, STK_ERR_MANIFEST, "the path is too long: %.100s", folder);
             if (strchr("*?[]\\", *c)) pattern[out++] = '\\';
             pattern[out++] = *c;
         }
         pattern[out++] = '/';
     }
     const size_t length = strlen(entry);
-    if (out + length >= PATH_MAX) return stk_fail(err, STK_ERR_MANIFEST, "the path is too long: %.100s", entry);
+    if (out + length >= PATH_MAX)
+        return stk_fail(err, STK_ERR_MANIFEST, "the path is too long: %.100s", entry);
     memcpy(pattern + out, entry, length + 1);
     return STK_OK;
 }
@@ -66,7 +72,8 @@ static stk_status add_matches(stk_file_list *files, size_t *capacity, const glob
     for (size_t i = 0; i < matches->gl_pathc; i++) {
         const char *const path = matches->gl_pathv[i];
         struct stat info;
-        if (stat(path, &info)) return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "cannot look at it (a broken link?)");
+        if (stat(path, &info))
+            return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "cannot look at it (a broken link?)");
         if (S_ISDIR(info.st_mode)) continue;
         STK_TRY(check_file(path, &info, err));
         STK_TRY(add_file(files, capacity, path, err));
@@ -74,7 +81,8 @@ static stk_status add_matches(stk_file_list *files, size_t *capacity, const glob
     return STK_OK;
 }
 
-static stk_status add_glob(stk_file_list *files, size_t *capacity, const char *entry, const char *folder, stk_error *err)
+static stk_status add_glob(stk_file_list *files, size_t *capacity, const char *entry, const char *folder,
+                           stk_error *err)
 {
     char pattern[PATH_MAX];
     STK_TRY(join_pattern(pattern, folder, entry, err));
@@ -93,15 +101,18 @@ static stk_status add_glob(stk_file_list *files, size_t *capacity, const char *e
     }
     globfree(&matches);
     if (status == STK_OK && files->count == count_before)
-        status = stk_fail(err, STK_ERR_MANIFEST, "no file matches %.100s in %.100s", entry, entry[0] == '/' ? "/" : folder);
+        status = stk_fail(err, STK_ERR_MANIFEST, "no file matches %.100s in %.100s", entry,
+                          entry[0] == '/' ? "/" : folder);
     return status;
 }
 
-static stk_status add_entry(stk_file_list *files, size_t *capacity, const char *entry, const char *folder, stk_error *err)
+static stk_status add_entry(stk_file_list *files, size_t *capacity, const char *entry, const char *folder,
+                            stk_error *err)
 {
     if (!entry[0]) return stk_fail(err, STK_ERR_MANIFEST, "an empty path of a manifest");
     if (strstr(entry, "://"))
-        return stk_fail(err, STK_ERR_MANIFEST, "%.100s: only files are supported yet; copy it to a folder", entry);
+        return stk_fail(err, STK_ERR_MANIFEST, "%.100s: only files are supported yet; copy it to a folder",
+                        entry);
     char path[PATH_MAX];
     STK_TRY(stk_path_join(path, sizeof path, folder, entry, err));
     struct stat info;
@@ -123,24 +134,29 @@ static stk_status add_entry(stk_file_list *files, size_t *capacity, const char *
 static stk_status check_once(const stk_file_list *files, stk_error *err)
 {
     char **const sorted = stk_alloc_array(STK_TAG_MANIFEST, files->count, sizeof *sorted);
-    if (!sorted) return stk_fail(err, STK_ERR_NOMEM, "out of memory for a list of %zu manifests", files->count);
+    if (!sorted)
+        return stk_fail(err, STK_ERR_NOMEM, "out of memory for a list of %zu manifests", files->count);
     memcpy(sorted, files->path, files->count * sizeof *sorted);
     qsort(sorted, files->count, sizeof *sorted, compare_paths);
     stk_status status = STK_OK;
     for (size_t i = 1; i < files->count && status == STK_OK; i++)
         if (strcmp(sorted[i - 1], sorted[i]) == 0)
-            status = stk_fail_at(err, STK_ERR_MANIFEST, sorted[i], 0, "`path` names this manifest twice: take one out");
+            status = stk_fail_at(err, STK_ERR_MANIFEST, sorted[i], 0,
+                                 "`path` names this manifest twice: take one out");
     stk_free(sorted);
     return status;
 }
 
-stk_status stk_manifest_files(stk_file_list *out, const char *const *path, size_t path_count, const char *folder, stk_error *err)
+stk_status stk_manifest_files(stk_file_list *out, const char *const *path, size_t path_count,
+                              const char *folder, stk_error *err)
 {
     *out = (stk_file_list){0};
     size_t capacity = 0;
     stk_status status = STK_OK;
-    for (size_t i = 0; i < path_count && status == STK_OK; i++) status = add_entry(out, &capacity, path[i], folder, err);
-    if (status == STK_OK && out->count == 0) status = stk_fail(err, STK_ERR_MANIFEST, "a data set without a `path`");
+    for (size_t i = 0; i < path_count && status == STK_OK; i++)
+        status = add_entry(out, &capacity, path[i], folder, err);
+    if (status == STK_OK && out->count == 0)
+        status = stk_fail(err, STK_ERR_MANIFEST, "a data set without a `path`");
     if (status == STK_OK) status = check_once(out, err);
     if (status < 0) {
         stk_error_stage(err, STK_STAGE_MANIFEST);

@@ -1,7 +1,8 @@
 /* json_check.c - UTF-8, depth and escapes in one pass.
  *
- * The JSON library's own depth limit is a constant, it refuses a record with half a surrogate pair as a whole, and its
- * word for a NUL byte or a byte-order mark does not help anybody: so these are looked at before it. */
+ * The JSON library's own depth limit is a constant, it refuses a record with half a surrogate pair as a
+ * whole, and its word for a NUL byte or a byte-order mark does not help anybody: so these are looked at
+ * before it. */
 #include "manifest/json_check.h"
 
 #include <ctype.h>
@@ -73,13 +74,15 @@ static stk_status fail(stk_reason *reason, stk_reason why, stk_error *err, size_
     return stk_fail(err, STK_ERR_RECORD, "byte %zu of the record: %s", at, what);
 }
 
-stk_status stk_json_check(stk_str text, uint32_t max_depth, uint64_t *lone_surrogates, stk_reason *reason, stk_error *err)
+stk_status stk_json_check(stk_str text, uint32_t max_depth, uint64_t *lone_surrogates, stk_reason *reason,
+                          stk_error *err)
 {
     *lone_surrogates = 0;
     const uint8_t *const bytes = (const uint8_t *)text.data;
     const size_t size_bytes = text.size_bytes;
     if (size_bytes >= 3 && memcmp(bytes, "\xEF\xBB\xBF", 3) == 0)
-        return fail(reason, STK_REASON_JSON, err, 0, "a byte-order mark inside the file (files joined?): take it out");
+        return fail(reason, STK_REASON_JSON, err, 0,
+                    "a byte-order mark inside the file (files joined?): take it out");
 
     uint64_t depth = 0;
     bool in_string = false;

@@ -6,8 +6,9 @@
 #include "base/error.h"
 #include "schema/facts.h"
 
-/* One pass: valid UTF-8, no NUL byte, no byte-order mark in front, nested at most max_depth.  *lone_surrogates counts the
- * escapes of half a surrogate pair.  Failure: STK_ERR_RECORD with *reason; the message names the byte. */
+/* One pass: valid UTF-8, no NUL byte, no byte-order mark in front, nested at most max_depth. *lone_surrogates
+ * counts the escapes of half a surrogate pair.  Failure: STK_ERR_RECORD with *reason; the message names the
+ * byte. */
 stk_status stk_json_check(stk_str text, uint32_t max_depth, uint64_t *lone_surrogates, stk_reason *reason,
                           stk_error *err) STK_MUST_USE;
 

@@ -1,4 +1,5 @@
-/* media.c - a record's media: the shelf of its `images`, the tags that take them, and parts with their own address. */
+/* media.c - a record's media: the shelf of its `images`, the tags that take them, and parts with their own
+ * address. */
 #include "manifest/reader.h"
 
 #include "manifest/json_check.h"
@@ -6,7 +7,8 @@
 static stk_status add_image(stk_reader *reader, stk_str address, uint32_t width_px, uint32_t height_px)
 {
     if (reader->media_count >= reader->rules->limits->media_per_record)
-        return stk_reader_fail(reader, STK_REASON_RECORD_LIMIT, "more than %u media: see limits.media_per_record",
+        return stk_reader_fail(reader, STK_REASON_RECORD_LIMIT,
+                               "more than %u media: see limits.media_per_record",
                                reader->rules->limits->media_per_record);
     void *items = reader->media;
     stk_media_ref *const ref =
@@ -26,7 +28,8 @@ static stk_status read_side(stk_reader *reader, uint32_t *side_px, const json_t 
     if (!value) return STK_OK;
     const json_int_t number = json_is_integer(value) ? json_integer_value(value) : 0;
     if (number < 1 || number > INT32_MAX)
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "the %s of an image is no whole number of pixels from 1", key);
+        return stk_reader_fail(reader, STK_REASON_DIALECT,
+                               "the %s of an image is no whole number of pixels from 1", key);
     *side_px = (uint32_t)number;
     return STK_OK;
 }
@@ -36,7 +39,8 @@ static stk_status read_size(stk_reader *reader, uint32_t *width_px, uint32_t *he
     STK_TRY(read_side(reader, width_px, item, "width"));
     STK_TRY(read_side(reader, height_px, item, "height"));
     if (!*width_px != !*height_px)
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "an image with a width or a height alone: give both or none");
+        return stk_reader_fail(reader, STK_REASON_DIALECT,
+                               "an image with a width or a height alone: give both or none");
     return STK_OK;
 }
 
@@ -55,7 +59,8 @@ static const json_t *find_address(const json_t *item)
 static stk_status read_base64(stk_reader *reader, stk_str *address, const json_t *value)
 {
     static const char head[] = "data:;base64,";
-    if (!json_is_string(value)) return stk_reader_fail(reader, STK_REASON_DIALECT, "base64 of an image is no text");
+    if (!json_is_string(value))
+        return stk_reader_fail(reader, STK_REASON_DIALECT, "base64 of an image is no text");
     const stk_str text = stk_json_text(value);
     char *const out = stk_reader_take(reader, sizeof head + text.size_bytes);
     if (!out) return stk_reader_nomem(reader);
@@ -81,7 +86,8 @@ static stk_status read_object(stk_reader *reader, const json_t *item)
 
     const json_t *const base64 = stk_json_get(item, "base64");
     if (!base64)
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "an image without an address: give it path, url or image");
+        return stk_reader_fail(reader, STK_REASON_DIALECT,
+                               "an image without an address: give it path, url or image");
     stk_str address;
     STK_TRY(read_base64(reader, &address, base64));
     return add_image(reader, address, width_px, height_px);
@@ -91,7 +97,8 @@ stk_status stk_reader_image(stk_reader *reader, const json_t *item)
 {
     if (json_is_string(item)) return add_image(reader, stk_json_text(item), 0, 0);
     if (json_is_object(item)) return read_object(reader, item);
-    return stk_reader_fail(reader, STK_REASON_DIALECT, "an image is neither an address nor an object with one");
+    return stk_reader_fail(reader, STK_REASON_DIALECT,
+                           "an image is neither an address nor an object with one");
 }
 
 stk_status stk_reader_tag(stk_reader *reader, bool *added)
@@ -99,7 +106,8 @@ stk_status stk_reader_tag(stk_reader *reader, bool *added)
     const size_t at = reader->tag_count++;
     *added = at < reader->shelf_count;
     if (!*added) return STK_OK;
-    return stk_reader_image(reader, json_is_array(reader->shelf) ? json_array_get(reader->shelf, at) : reader->shelf);
+    return stk_reader_image(reader,
+                            json_is_array(reader->shelf) ? json_array_get(reader->shelf, at) : reader->shelf);
 }
 
 /* OpenAI's own form: a string, or {"url": ..., "detail": ...}. */
@@ -108,8 +116,10 @@ static stk_status read_image_url(stk_reader *reader, const json_t *part)
     const json_t *const value = stk_json_get(part, "image_url");
     const json_t *const url = json_is_object(value) ? stk_json_get(value, "url") : value;
     if (!json_is_string(url))
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "image_url is neither a text nor an object with url");
-    if (json_is_object(value) && stk_json_get(value, "detail")) reader->sample->notes |= STK_NOTE_DETAIL_IGNORED;
+        return stk_reader_fail(reader, STK_REASON_DIALECT,
+                               "image_url is neither a text nor an object with url");
+    if (json_is_object(value) && stk_json_get(value, "detail"))
+        reader->sample->notes |= STK_NOTE_DETAIL_IGNORED;
     uint32_t width_px, height_px;
     STK_TRY(read_size(reader, &width_px, &height_px, part));
     if (!width_px && json_is_object(value)) STK_TRY(read_size(reader, &width_px, &height_px, value));

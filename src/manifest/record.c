@@ -77,7 +77,8 @@ static stk_status parse_json(stk_reader *reader, json_t **out, stk_str text, con
 {
     *out = NULL;
     uint64_t lone_surrogates;
-    STK_TRY(stk_json_check(text, reader->rules->limits->json_depth, &lone_surrogates, reader->reason, reader->err));
+    STK_TRY(stk_json_check(text, reader->rules->limits->json_depth, &lone_surrogates, reader->reason,
+                           reader->err));
     if (lone_surrogates) {
         char *const copy = stk_reader_take(reader, text.size_bytes);
         if (!copy) return stk_reader_nomem(reader);
@@ -99,20 +100,22 @@ static stk_status parse_json(stk_reader *reader, json_t **out, stk_str text, con
 /* --- columns --- */
 
 /* The value under the name of the configuration, else under the one of the usual names that has one. */
-static stk_status find_column(stk_reader *reader, json_t **value, stk_str mapped, const char *usual, const char *other)
+static stk_status find_column(stk_reader *reader, json_t **value, stk_str mapped, const char *usual,
+                              const char *other)
 {
     *value = NULL;
     if (mapped.data) {
         const char *key;
         json_t *item;
-        json_object_foreach(reader->sample->root, key, item)
-            if (stk_str_is(mapped, key) && !json_is_null(item)) *value = item;
+        json_object_foreach(reader->sample->root, key,
+                            item) if (stk_str_is(mapped, key) && !json_is_null(item)) *value = item;
         return STK_OK;
     }
     json_t *const first = stk_json_get(reader->sample->root, usual);
     json_t *const second = other ? stk_json_get(reader->sample->root, other) : NULL;
     if (first && second && !json_equal(first, second))
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "both `%s` and `%s`: say in `columns` which one holds", usual, other);
+        return stk_reader_fail(reader, STK_REASON_DIALECT,
+                               "both `%s` and `%s`: say in `columns` which one holds", usual, other);
     *value = first ? first : second;
     return STK_OK;
 }
@@ -125,7 +128,8 @@ static size_t count_media(const json_t *value)
 }
 
 /* Empty under one name is no contradiction to media under the other. */
-static stk_status find_media(stk_reader *reader, json_t **value, stk_str mapped, const char *usual, const char *other)
+static stk_status find_media(stk_reader *reader, json_t **value, stk_str mapped, const char *usual,
+                             const char *other)
 {
     json_t *const first = stk_json_get(reader->sample->root, usual);
     json_t *const second = stk_json_get(reader->sample->root, other);
@@ -159,14 +163,16 @@ static stk_status read_id(stk_reader *reader)
     char *const text = stk_reader_take(reader, 32);
     if (!text) return stk_reader_nomem(reader);
     int length;
-    if (json_is_integer(id)) length = snprintf(text, 32, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
-    else length = snprintf(text, 32, "%.17g", json_real_value(id));
+    if (json_is_integer(id))
+        length = snprintf(text, 32, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
+    else
+        length = snprintf(text, 32, "%.17g", json_real_value(id));
     reader->sample->id = (stk_str){text, (size_t)length};
     return STK_OK;
 }
 
-/* Let the record own a value that was parsed from one of its texts: both stand where the text stood, which keeps the
- * text's own bytes alive. */
+/* Let the record own a value that was parsed from one of its texts: both stand where the text stood, which
+ * keeps the text's own bytes alive. */
 static stk_status adopt(stk_reader *reader, json_t *text, json_t *parsed)
 {
     json_t *const root = reader->sample->root;
@@ -218,9 +224,10 @@ static stk_status find_messages(stk_reader *reader, const json_t **messages)
         const json_t *const value = stk_json_get(root, names[i]);
         if (!value) continue;
         if (found)
-            return stk_reader_fail(reader, STK_REASON_DIALECT,
-                                   "both `%s` and `%s`: say in the data set which one holds, columns: {messages: ...}", found,
-                                   names[i]);
+            return stk_reader_fail(
+                reader, STK_REASON_DIALECT,
+                "both `%s` and `%s`: say in the data set which one holds, columns: {messages: ...}", found,
+                names[i]);
         found = names[i];
         *messages = value;
     }
@@ -229,8 +236,9 @@ static stk_status find_messages(stk_reader *reader, const json_t **messages)
     if (mapped.data)
         return stk_reader_fail(reader, STK_REASON_DIALECT, "no `%.*s`, where columns says the messages are",
                                STK_STR_ARGS(stk_utf8_cut(mapped, 60)));
-    return stk_reader_fail(reader, STK_REASON_DIALECT,
-                           "no `conversations` and no `messages`: name the key that holds them, columns: {messages: KEY}");
+    return stk_reader_fail(
+        reader, STK_REASON_DIALECT,
+        "no `conversations` and no `messages`: name the key that holds them, columns: {messages: KEY}");
 }
 
 static stk_status detect(stk_reader *reader, stk_dialect *dialect, const json_t *messages)
@@ -241,8 +249,9 @@ static stk_status detect(stk_reader *reader, stk_dialect *dialect, const json_t 
     const bool has_from = stk_json_get(first, "from") != NULL, has_role = stk_json_get(first, "role") != NULL;
     if (has_from == has_role)
         return stk_reader_fail(reader, STK_REASON_DIALECT,
-                               has_from ? "the first turn has both `from` and `role`: say format: llava or openai"
-                                        : "the first turn has neither `from` (llava) nor `role` (openai)");
+                               has_from
+                                   ? "the first turn has both `from` and `role`: say format: llava or openai"
+                                   : "the first turn has neither `from` (llava) nor `role` (openai)");
     *dialect = has_from ? STK_DIALECT_LLAVA : STK_DIALECT_OPENAI;
     return STK_OK;
 }
@@ -278,7 +287,8 @@ static stk_status read_turns(stk_reader *reader, const json_t *messages, stk_tur
     }
     reader->turn_number = 0;
     if (has_system && turn[1].role == STK_ROLE_SYSTEM)
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "a `system` beside a first turn of the system: take one out");
+        return stk_reader_fail(reader, STK_REASON_DIALECT,
+                               "a `system` beside a first turn of the system: take one out");
     *turns = turn;
     *turn_count = count + has_system;
     return STK_OK;
@@ -315,8 +325,9 @@ static stk_status compare_counts(stk_reader *reader)
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (kinds[i].tags == kinds[i].media) continue;
-        return stk_reader_fail(reader, STK_REASON_TAGS, "%zu <%s> tag%s and %zu %s%s: each tag needs one", kinds[i].tags,
-                               kinds[i].noun, plural(kinds[i].tags), kinds[i].media, kinds[i].noun, plural(kinds[i].media));
+        return stk_reader_fail(reader, STK_REASON_TAGS, "%zu <%s> tag%s and %zu %s%s: each tag needs one",
+                               kinds[i].tags, kinds[i].noun, plural(kinds[i].tags), kinds[i].media,
+                               kinds[i].noun, plural(kinds[i].media));
     }
     return STK_OK;
 }
@@ -325,10 +336,12 @@ static stk_status read_record(stk_reader *reader, stk_str record)
 {
     stk_sample *const sample = reader->sample;
     if (record.size_bytes > reader->rules->limits->record_bytes)
-        return stk_reader_fail(reader, STK_REASON_RECORD_LIMIT, "%zu bytes, and limits.record_bytes is %" PRIu64,
-                               record.size_bytes, reader->rules->limits->record_bytes);
+        return stk_reader_fail(reader, STK_REASON_RECORD_LIMIT,
+                               "%zu bytes, and limits.record_bytes is %" PRIu64, record.size_bytes,
+                               reader->rules->limits->record_bytes);
     STK_TRY(parse_json(reader, &sample->root, record, "record"));
-    if (!json_is_object(sample->root)) return stk_reader_fail(reader, STK_REASON_DIALECT, "the record is no object");
+    if (!json_is_object(sample->root))
+        return stk_reader_fail(reader, STK_REASON_DIALECT, "the record is no object");
     STK_TRY(read_id(reader));
     STK_TRY(read_shelf(reader));
     STK_TRY(read_tools(reader));
@@ -350,7 +363,8 @@ static stk_status read_record(stk_reader *reader, stk_str record)
 static stk_status take_root(stk_reader *reader)
 {
     const stk_str root = reader->rules->media_root;
-    if (!root.data || root.size_bytes == 0 || root.data[0] != '/') return STK_OK; /* then no relative path is allowed */
+    if (!root.data || root.size_bytes == 0 || root.data[0] != '/')
+        return STK_OK; /* then no relative path is allowed */
     char *const copy = stk_reader_take(reader, root.size_bytes);
     if (!copy) return stk_reader_nomem(reader);
     memcpy(copy, root.data, root.size_bytes);
@@ -377,8 +391,8 @@ void stk_sample_deinit(stk_sample *sample)
     stk_pool_deinit(&sample->pool);
 }
 
-stk_status stk_record_parse(stk_sample *sample, const stk_record_rules *rules, stk_str record, stk_reason *reason,
-                            stk_error *err)
+stk_status stk_record_parse(stk_sample *sample, const stk_record_rules *rules, stk_str record,
+                            stk_reason *reason, stk_error *err)
 {
     clear(sample);
     *reason = STK_REASON_NONE;

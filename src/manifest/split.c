@@ -3,7 +3,8 @@
 
 #include <inttypes.h>
 
-/* Brackets deeper than this are counted, but their kinds are not compared.  Records that deep are refused anyway. */
+/* Brackets deeper than this are counted, but their kinds are not compared.  Records that deep are refused
+ * anyway. */
 enum { KNOWN_DEPTH = 1024 };
 
 /* Where a scan stands. */
@@ -24,8 +25,8 @@ static bool starts_with(const stk_split *split, const char *bytes, size_t size_b
 static stk_status fail_at(const cursor *at, stk_error *err, const char *what)
 {
     const stk_status status =
-        stk_fail(err, STK_ERR_MANIFEST, "line %" PRIu64 ", column %" PRIu64 ", offset %" PRIu64 ": %s", at->line,
-                 at->offset - at->line_offset + 1, at->offset, what);
+        stk_fail(err, STK_ERR_MANIFEST, "line %" PRIu64 ", column %" PRIu64 ", offset %" PRIu64 ": %s",
+                 at->line, at->offset - at->line_offset + 1, at->offset, what);
     if (err) err->line = at->line;
     return status;
 }
@@ -47,9 +48,11 @@ stk_status stk_split_open(stk_split *split, const uint8_t *data, uint64_t size_b
 {
     *split = (stk_split){.data = data, .size_bytes = size_bytes, .end_offset = size_bytes, .at = {.line = 1}};
     if (starts_with(split, "\xFF\xFE", 2) || starts_with(split, "\xFE\xFF", 2))
-        return stk_fail(err, STK_ERR_MANIFEST, "the manifest is UTF-16: convert it to UTF-8 (iconv -f utf-16 -t utf-8)");
+        return stk_fail(err, STK_ERR_MANIFEST,
+                        "the manifest is UTF-16: convert it to UTF-8 (iconv -f utf-16 -t utf-8)");
     if (starts_with(split, "\x1F\x8B", 2) || starts_with(split, "\x28\xB5\x2F\xFD", 4))
-        return stk_fail(err, STK_ERR_MANIFEST, "the manifest is compressed, which is not supported yet: decompress it first");
+        return stk_fail(err, STK_ERR_MANIFEST,
+                        "the manifest is compressed, which is not supported yet: decompress it first");
 
     if (starts_with(split, "\xEF\xBB\xBF", 3)) split->at.offset = 3;
     cursor first = {split->at.offset, 1, 0};
@@ -72,7 +75,8 @@ void stk_split_chunk(stk_split *split, uint64_t begin_offset, uint64_t end_offse
 {
     split->end_offset = end_offset < split->size_bytes ? end_offset : split->size_bytes;
     if (begin_offset) {
-        /* A line belongs to the chunk in which it starts, and the first one starts at 0 even behind a byte-order mark. */
+        /* A line belongs to the chunk in which it starts, and the first one starts at 0 even behind a
+         * byte-order mark. */
         const uint64_t from = begin_offset - 1;
         const uint8_t *const end =
             from < split->size_bytes ? memchr(split->data + from, '\n', split->size_bytes - from) : NULL;
@@ -129,8 +133,8 @@ static stk_status skip_string(const stk_split *split, cursor *at, stk_error *err
             at->offset++;
             return STK_OK;
         }
-        /* No string of JSON holds a line break, so one in it means that its closing quote is missing: to go on would
-         * take text for structure up to the end of the file. */
+        /* No string of JSON holds a line break, so one in it means that its closing quote is missing: to go
+         * on would take text for structure up to the end of the file. */
         if (byte == '\n') break;
         at->offset++;
         if (byte == '\\' && at->offset < split->size_bytes && split->data[at->offset] != '\n') at->offset++;
@@ -160,8 +164,9 @@ static stk_status skip_container(const stk_split *split, cursor *at, stk_error *
         } else if (byte == '}' || byte == ']') {
             depth--;
             if (depth < KNOWN_DEPTH && (is_object[depth / 64] >> (depth % 64) & 1) != (byte == '}'))
-                return fail_at(at, err, byte == '}' ? "'}' stands where ']' must close a list"
-                                                    : "']' stands where '}' must close an object");
+                return fail_at(at, err,
+                               byte == '}' ? "'}' stands where ']' must close a list"
+                                           : "']' stands where '}' must close an object");
             if (depth == 0) {
                 at->offset++;
                 return STK_OK;
@@ -179,10 +184,11 @@ static stk_status skip_container(const stk_split *split, cursor *at, stk_error *
 static stk_status skip_word(const stk_split *split, cursor *at, stk_error *err)
 {
     const uint64_t begin = at->offset;
-    while (at->offset < split->size_bytes && !is_blank(split->data[at->offset]) && split->data[at->offset] != '\n' &&
-           !memchr(",[]{}\"", split->data[at->offset], 6))
+    while (at->offset < split->size_bytes && !is_blank(split->data[at->offset]) &&
+           split->data[at->offset] != '\n' && !memchr(",[]{}\"", split->data[at->offset], 6))
         at->offset++;
-    return at->offset > begin ? STK_OK : fail_at(at, err, "a record should stand here: take a comma out, or this");
+    return at->offset > begin ? STK_OK
+                              : fail_at(at, err, "a record should stand here: take a comma out, or this");
 }
 
 static stk_status skip_element(const stk_split *split, cursor *at, stk_error *err)
@@ -201,7 +207,8 @@ static stk_status finish_array(stk_split *split, cursor at, stk_error *err)
 {
     at.offset++;
     skip_space(split, &at);
-    if (at.offset < split->size_bytes) return fail_at(&at, err, "something stands behind the end of the array: take it out");
+    if (at.offset < split->size_bytes)
+        return fail_at(&at, err, "something stands behind the end of the array: take it out");
     split->at.offset = at.offset;
     split->at.line = at.line;
     split->at.line_offset = at.line_offset;
@@ -219,11 +226,13 @@ static stk_status next_element(stk_split *split, stk_record_at *record, stk_erro
         at.offset++;
         skip_space(split, &at);
     }
-    if (at.offset >= split->size_bytes) return fail_at(&at, err, "the array is not closed: the file ends without ']'");
+    if (at.offset >= split->size_bytes)
+        return fail_at(&at, err, "the array is not closed: the file ends without ']'");
 
     const cursor begin = at;
     STK_TRY(skip_element(split, &at, err));
-    *record = (stk_record_at){{(const char *)split->data + begin.offset, at.offset - begin.offset}, begin.offset, begin.line};
+    *record = (stk_record_at){
+        {(const char *)split->data + begin.offset, at.offset - begin.offset}, begin.offset, begin.line};
     split->at.offset = at.offset;
     split->at.line = at.line;
     split->at.line_offset = at.line_offset;

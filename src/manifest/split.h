@@ -1,12 +1,13 @@
 /* split.h - where the records of a manifest stand.
  *
- * A manifest is JSONL, or one JSON array: the first byte that is not white space decides, not the name.  The splitter
- * goes over the mapped file once, hands out each record as a slice, and does not look inside further than needed to
- * find its end: whether a record is good is for record.h.  It allocates nothing.
+ * A manifest is JSONL, or one JSON array: the first byte that is not white space decides, not the name.  The
+ * splitter goes over the mapped file once, hands out each record as a slice, and does not look inside further
+ * than needed to find its end: whether a record is good is for record.h.  It allocates nothing.
  *
- * JSONL: a record is a line without its line end and the white space at both ends; blank lines are skipped and counted;
- * a broken line ends with its line.  Array: a record is an element; what breaks the array itself (a missing comma,
- * a string that is not closed in its line, something behind the end) is STK_ERR_MANIFEST, and nothing behind it can be read.
+ * JSONL: a record is a line without its line end and the white space at both ends; blank lines are skipped
+ * and counted; a broken line ends with its line.  Array: a record is an element; what breaks the array itself
+ * (a missing comma, a string that is not closed in its line, something behind the end) is STK_ERR_MANIFEST,
+ * and nothing behind it can be read.
  *
  *     stk_split split;
  *     stk_record_at at;
@@ -47,21 +48,24 @@ typedef struct stk_split {
     stk_split_position at;
 } stk_split;
 
-/* Look at a file's first bytes and stand before its first record; one byte-order mark at byte 0 is skipped.  data may
- * be NULL when size_bytes is 0.  Failure: STK_ERR_MANIFEST, what is no text at all (UTF-16, gzip, zstd). */
-stk_status stk_split_open(stk_split *split, const uint8_t *data, uint64_t size_bytes, stk_error *err) STK_MUST_USE;
+/* Look at a file's first bytes and stand before its first record; one byte-order mark at byte 0 is skipped.
+ * data may be NULL when size_bytes is 0.  Failure: STK_ERR_MANIFEST, what is no text at all (UTF-16, gzip,
+ * zstd). */
+stk_status stk_split_open(stk_split *split, const uint8_t *data, uint64_t size_bytes,
+                          stk_error *err) STK_MUST_USE;
 
-/* STK_OK with the next record, STK_END, or STK_ERR_MANIFEST (only arrays): the message names line, column and offset, and
- * the caller adds the file with stk_error_file(err, file, err->line).  A failed call fails again when repeated. */
+/* STK_OK with the next record, STK_END, or STK_ERR_MANIFEST (only arrays): the message names line, column and
+ * offset, and the caller adds the file with stk_error_file(err, file, err->line).  A failed call fails again
+ * when repeated. */
 stk_status stk_split_next(stk_split *split, stk_record_at *record, stk_error *err) STK_MUST_USE;
 
 /* Go on at a position which split->at had between two calls of stk_split_next, over the same bytes. */
 void stk_split_seek(stk_split *split, stk_split_position position);
 
-/* Restrict a JSONL splitter to the lines that start in [begin, end), for work in parallel: the chunks of a file
- * together give every record and blank line once.  split->at then counts lines, records and blank lines from the
- * chunk's own start (its first line is 1), so that sums over the chunks before give the true numbers;
- * stk_split_lines is the number of lines that a finished chunk had. */
+/* Restrict a JSONL splitter to the lines that start in [begin, end), for work in parallel: the chunks of a
+ * file together give every record and blank line once.  split->at then counts lines, records and blank lines
+ * from the chunk's own start (its first line is 1), so that sums over the chunks before give the true
+ * numbers; stk_split_lines is the number of lines that a finished chunk had. */
 void stk_split_chunk(stk_split *split, uint64_t begin_offset, uint64_t end_offset);
 uint64_t stk_split_lines(const stk_split *split);
 

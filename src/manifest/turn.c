@@ -4,14 +4,10 @@
 #include "manifest/json_check.h"
 
 static const stk_role_mapping usual_roles[] = {
-    {{"user", 4}, STK_ROLE_USER},
-    {{"human", 5}, STK_ROLE_USER},
-    {{"assistant", 9}, STK_ROLE_ASSISTANT},
-    {{"gpt", 3}, STK_ROLE_ASSISTANT},
-    {{"system", 6}, STK_ROLE_SYSTEM},
-    {{"tool", 4}, STK_ROLE_TOOL},
-    {{"observation", 11}, STK_ROLE_TOOL},
-    {{"function_response", 17}, STK_ROLE_TOOL},
+    {{"user", 4}, STK_ROLE_USER},           {{"human", 5}, STK_ROLE_USER},
+    {{"assistant", 9}, STK_ROLE_ASSISTANT}, {{"gpt", 3}, STK_ROLE_ASSISTANT},
+    {{"system", 6}, STK_ROLE_SYSTEM},       {{"tool", 4}, STK_ROLE_TOOL},
+    {{"observation", 11}, STK_ROLE_TOOL},   {{"function_response", 17}, STK_ROLE_TOOL},
 };
 
 static bool find_role(stk_role *role, const stk_role_mapping *mapping, size_t count, stk_str name)
@@ -32,15 +28,18 @@ bool stk_role_find(stk_role *role, stk_str name)
 static stk_status read_role(stk_reader *reader, stk_turn *turn, const json_t *json, const char *key)
 {
     const json_t *const value = stk_json_get(json, key);
-    if (!json_is_string(value)) return stk_reader_fail(reader, STK_REASON_DIALECT, "no `%s`, or it is no text", key);
+    if (!json_is_string(value))
+        return stk_reader_fail(reader, STK_REASON_DIALECT, "no `%s`, or it is no text", key);
     const stk_str name = stk_json_text(value);
     const stk_record_rules *const rules = reader->rules;
-    if (find_role(&turn->role, rules->role, rules->role_count, name) || stk_role_find(&turn->role, name)) return STK_OK;
+    if (find_role(&turn->role, rules->role, rules->role_count, name) || stk_role_find(&turn->role, name))
+        return STK_OK;
     const stk_str shown = stk_utf8_cut(name, 60);
-    return stk_reader_fail(reader, STK_REASON_ROLE,
-                           "no mapping for the role \"%.*s\": add roles: {\"%.*s\": user, assistant, system or tool} to its "
-                           "data set",
-                           STK_STR_ARGS(shown), STK_STR_ARGS(shown));
+    return stk_reader_fail(
+        reader, STK_REASON_ROLE,
+        "no mapping for the role \"%.*s\": add roles: {\"%.*s\": user, assistant, system or tool} to its "
+        "data set",
+        STK_STR_ARGS(shown), STK_STR_ARGS(shown));
 }
 
 /* `train`: true or false.  `loss`: the same, or 0 and 1 as ms-swift writes it. */
@@ -57,7 +56,8 @@ static stk_status read_train(stk_reader *reader, stk_turn *turn, const json_t *j
                                    i ? "true, false, 0 or 1" : "true or false");
         const stk_train train = json_is_true(value) || number == 1 ? STK_TRAIN_YES : STK_TRAIN_NO;
         if (turn->train != STK_TRAIN_BY_RULE && turn->train != train)
-            return stk_reader_fail(reader, STK_REASON_DIALECT, "`train` and `loss` say the opposite of each other");
+            return stk_reader_fail(reader, STK_REASON_DIALECT,
+                                   "`train` and `loss` say the opposite of each other");
         turn->train = train;
     }
     return STK_OK;
@@ -90,8 +90,8 @@ static size_t space_size(const char *text, size_t size_bytes)
     if (size_bytes < 3) return 0;
     const uint32_t code = (uint32_t)(c[0] & 0x0F) << 12 | (uint32_t)(c[1] & 0x3F) << 6 | (c[2] & 0x3F);
     if ((c[0] & 0xF0) != 0xE0) return 0;
-    const bool is_space = code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
-                          code == 0x202F || code == 0x205F || code == 0x3000;
+    const bool is_space = code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
+                          code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
     return is_space ? 3 : 0;
 }
 
@@ -120,16 +120,20 @@ static stk_status add_text(stk_reader *reader, part_list *list, stk_role role, s
 /* Add the part of the medium that the call before has added to reader->media. */
 static stk_status add_last_medium(stk_reader *reader, part_list *list)
 {
-    return add_part(reader, list,
-                    (stk_turn_part){.kind = STK_PART_MEDIA, .media_index = (uint32_t)(reader->media_count - 1)});
+    return add_part(
+        reader, list,
+        (stk_turn_part){.kind = STK_PART_MEDIA, .media_index = (uint32_t)(reader->media_count - 1)});
 }
 
 static stk_status add_tag(stk_reader *reader, part_list *list, stk_media_kind kind)
 {
     bool added = false;
-    if (kind == STK_MEDIA_VIDEO) reader->video_tag_count++;
-    else if (kind == STK_MEDIA_AUDIO) reader->audio_tag_count++;
-    else STK_TRY(stk_reader_tag(reader, &added));
+    if (kind == STK_MEDIA_VIDEO)
+        reader->video_tag_count++;
+    else if (kind == STK_MEDIA_AUDIO)
+        reader->audio_tag_count++;
+    else
+        STK_TRY(stk_reader_tag(reader, &added));
     return added ? add_last_medium(reader, list) : STK_OK;
 }
 
@@ -171,7 +175,14 @@ static stk_status read_text(stk_reader *reader, part_list *list, stk_role role, 
     return add_text(reader, list, role, (stk_str){text.data + begin, text.size_bytes - begin});
 }
 
-typedef enum part_type { TYPE_TEXT, TYPE_IMAGE, TYPE_IMAGE_URL, TYPE_VIDEO, TYPE_AUDIO, TYPE_UNKNOWN } part_type;
+typedef enum part_type {
+    TYPE_TEXT,
+    TYPE_IMAGE,
+    TYPE_IMAGE_URL,
+    TYPE_VIDEO,
+    TYPE_AUDIO,
+    TYPE_UNKNOWN
+} part_type;
 
 static part_type type_of_name(stk_str name)
 {
@@ -179,12 +190,15 @@ static part_type type_of_name(stk_str name)
     if (stk_str_is(name, "image")) return TYPE_IMAGE;
     if (stk_str_is(name, "image_url")) return TYPE_IMAGE_URL;
     if (stk_str_is(name, "video") || stk_str_is(name, "video_url")) return TYPE_VIDEO;
-    if (stk_str_is(name, "audio") || stk_str_is(name, "audio_url") || stk_str_is(name, "input_audio")) return TYPE_AUDIO;
+    if (stk_str_is(name, "audio") || stk_str_is(name, "audio_url") || stk_str_is(name, "input_audio"))
+        return TYPE_AUDIO;
     return TYPE_UNKNOWN;
 }
 
-/* Keys that make a part what it is when it has no type, and that must not stand beside the text of a text part. */
-static const char *const part_keys[] = {"image", "image_url", "video", "video_url", "audio", "audio_url", "input_audio"};
+/* Keys that make a part what it is when it has no type, and that must not stand beside the text of a text
+ * part. */
+static const char *const part_keys[] = {"image", "image_url", "video",      "video_url",
+                                        "audio", "audio_url", "input_audio"};
 
 /* The kind comes from `type`; only without one, from the single key that is there. */
 static stk_status find_type(stk_reader *reader, part_type *type, const json_t *part)
@@ -193,7 +207,8 @@ static stk_status find_type(stk_reader *reader, part_type *type, const json_t *p
     if (json_is_string(name)) {
         *type = type_of_name(stk_json_text(name));
         if (*type != TYPE_UNKNOWN) return STK_OK;
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "a part of the unknown type \"%.*s\": known are text, image and image_url",
+        return stk_reader_fail(reader, STK_REASON_DIALECT,
+                               "a part of the unknown type \"%.*s\": known are text, image and image_url",
                                STK_STR_ARGS(stk_utf8_cut(stk_json_text(name), 60)));
     }
     size_t count = stk_json_get(part, "text") != NULL;
@@ -204,7 +219,8 @@ static stk_status find_type(stk_reader *reader, part_type *type, const json_t *p
         count++;
     }
     if (name || count != 1)
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "a part whose kind is not clear: give it a type, such as \"text\"");
+        return stk_reader_fail(reader, STK_REASON_DIALECT,
+                               "a part whose kind is not clear: give it a type, such as \"text\"");
     return STK_OK;
 }
 
@@ -216,16 +232,20 @@ static stk_status read_text_part(stk_reader *reader, part_list *list, stk_role r
         const json_t *const value = stk_json_get(part, part_keys[i]);
         /* Tables that give every part the same columns fill them with null or with nothing. */
         if (!value || (json_is_string(value) && json_string_length(value) == 0)) continue;
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "a text part that has also `%s`: make it two parts", part_keys[i]);
+        return stk_reader_fail(reader, STK_REASON_DIALECT,
+                               "a text part that has also `%s`: make it two parts", part_keys[i]);
     }
     return read_text(reader, list, role, stk_json_text(text));
 }
 
-static stk_status read_image_part(stk_reader *reader, part_list *list, stk_role role, const json_t *part, part_type type)
+static stk_status read_image_part(stk_reader *reader, part_list *list, stk_role role, const json_t *part,
+                                  part_type type)
 {
     if (!has_media(role))
-        return stk_reader_fail(reader, STK_REASON_TAGS, "an image in a turn of the %s, where templates show none: move it to a "
-                               "turn of the user", role == STK_ROLE_SYSTEM ? "system" : "assistant");
+        return stk_reader_fail(reader, STK_REASON_TAGS,
+                               "an image in a turn of the %s, where templates show none: move it to a "
+                               "turn of the user",
+                               role == STK_ROLE_SYSTEM ? "system" : "assistant");
     bool added;
     STK_TRY(stk_reader_image_part(reader, part, type == TYPE_IMAGE_URL, &added));
     return added ? add_last_medium(reader, list) : STK_OK;
@@ -233,7 +253,8 @@ static stk_status read_image_part(stk_reader *reader, part_list *list, stk_role 
 
 static stk_status read_part(stk_reader *reader, part_list *list, stk_role role, const json_t *part)
 {
-    if (!json_is_object(part)) return stk_reader_fail(reader, STK_REASON_DIALECT, "a part of `content` is no object");
+    if (!json_is_object(part))
+        return stk_reader_fail(reader, STK_REASON_DIALECT, "a part of `content` is no object");
     part_type type;
     STK_TRY(find_type(reader, &type, part));
     if (type == TYPE_VIDEO) return stk_reader_fail(reader, STK_REASON_VIDEO, "video is not supported yet");
@@ -272,16 +293,19 @@ static stk_status read_calls(stk_reader *reader, stk_turn *turn, const json_t *j
 {
     const json_t *const calls = stk_json_get(json, "tool_calls");
     if (stk_json_get(json, "function_call"))
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "`function_call` is not read: write it as tool_calls");
+        return stk_reader_fail(reader, STK_REASON_DIALECT,
+                               "`function_call` is not read: write it as tool_calls");
     if (!calls || (json_is_array(calls) && json_array_size(calls) == 0)) return STK_OK;
     if (!json_is_array(calls)) return stk_reader_fail(reader, STK_REASON_DIALECT, "`tool_calls` is no list");
     if (turn->role != STK_ROLE_ASSISTANT)
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "`tool_calls` in a turn that is not the assistant's");
+        return stk_reader_fail(reader, STK_REASON_DIALECT,
+                               "`tool_calls` in a turn that is not the assistant's");
     turn->call_count = json_array_size(calls);
     stk_tool_call *const call = stk_reader_take(reader, turn->call_count * sizeof *call);
     if (!call) return stk_reader_nomem(reader);
     turn->call = call;
-    for (size_t i = 0; i < turn->call_count; i++) STK_TRY(read_call(reader, call + i, json_array_get(calls, i)));
+    for (size_t i = 0; i < turn->call_count; i++)
+        STK_TRY(read_call(reader, call + i, json_array_get(calls, i)));
     return STK_OK;
 }
 
@@ -309,7 +333,8 @@ stk_status stk_reader_turn(stk_reader *reader, stk_turn *turn, const json_t *jso
     const json_t *const content = stk_json_get(json, content_key);
     if (content ? !json_is_string(content) && !(is_openai && json_is_array(content))
                 : turn->call_count == 0 && !turn->reasoning.data)
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "%s `%s`, or it is no text%s", content ? "not a usable" : "no",
-                               content_key, is_openai ? " and no list of parts" : "");
+        return stk_reader_fail(reader, STK_REASON_DIALECT, "%s `%s`, or it is no text%s",
+                               content ? "not a usable" : "no", content_key,
+                               is_openai ? " and no list of parts" : "");
     return read_content(reader, turn, content);
 }

@@ -46,7 +46,8 @@ static void refuse(const char *const *entries, size_t count, const char *folder,
     CHECK(!files.path);
 }
 
-#define LIST(...) (const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)
+#define LIST(...)                                                                                            \
+    (const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)
 
 static void files_lists_and_globs(void)
 {

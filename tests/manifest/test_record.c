@@ -1,4 +1,5 @@
-/* One record to turns, parts and media: dialects, tags, addresses, and every way in which a record is refused. */
+/* One record to turns, parts and media: dialects, tags, addresses, and every way in which a record is
+ * refused. */
 #include "test.h"
 
 #include "base/fault.h"
@@ -43,8 +44,10 @@ static const char *show(void)
         if (turn->reasoning.data) PUT("(%.*s)", STK_STR_ARGS(turn->reasoning));
         for (size_t k = 0; k < turn->part_count; k++) {
             const stk_turn_part *const part = turn->part + k;
-            if (part->kind == STK_PART_MEDIA) PUT("<%u>", part->media_index);
-            else PUT("'%.*s'", STK_STR_ARGS(part->text));
+            if (part->kind == STK_PART_MEDIA)
+                PUT("<%u>", part->media_index);
+            else
+                PUT("'%.*s'", STK_STR_ARGS(part->text));
             CHECK(part->kind == STK_PART_MEDIA || part->text.size_bytes);
         }
         for (size_t k = 0; k < turn->call_count; k++) {
@@ -88,8 +91,10 @@ static void refuse(const char *record, stk_reason why, const char *words)
 static const char *chat(const char *content, const char *more)
 {
     static char record[8192];
-    snprintf(record, sizeof record,
-             "{\"messages\":[{\"role\":\"user\",\"content\":%s},{\"role\":\"assistant\",\"content\":\"ok\"}]%s}", content, more);
+    snprintf(
+        record, sizeof record,
+        "{\"messages\":[{\"role\":\"user\",\"content\":%s},{\"role\":\"assistant\",\"content\":\"ok\"}]%s}",
+        content, more);
     return record;
 }
 
@@ -97,7 +102,8 @@ static const char *llava(const char *value, const char *more)
 {
     static char record[8192];
     snprintf(record, sizeof record,
-             "{\"conversations\":[{\"from\":\"human\",\"value\":%s},{\"from\":\"gpt\",\"value\":\"ok\"}]%s}", value, more);
+             "{\"conversations\":[{\"from\":\"human\",\"value\":%s},{\"from\":\"gpt\",\"value\":\"ok\"}]%s}",
+             value, more);
     return record;
 }
 
@@ -106,12 +112,16 @@ static const char *llava(const char *value, const char *more)
 static void llava_records(void)
 {
     reset();
-    expect("{\"id\":7,\"image\":\"a.jpg\",\"conversations\":[{\"from\":\"human\",\"value\":\"<image>\\nWhat?\"},"
-           "{\"from\":\"gpt\",\"value\":\"A <image> cat\"},{\"from\":\"human\",\"value\":\"Sure?\"},{\"from\":\"gpt\",\"value\":\"\"}]}",
-           "U<0>'\nWhat?' A'A <image> cat' U'Sure?' A /m/a.jpg");
+    expect(
+        "{\"id\":7,\"image\":\"a.jpg\",\"conversations\":[{\"from\":\"human\",\"value\":\"<image>\\nWhat?\"},"
+        "{\"from\":\"gpt\",\"value\":\"A <image> "
+        "cat\"},{\"from\":\"human\",\"value\":\"Sure?\"},{\"from\":\"gpt\",\"value\":\"\"}]}",
+        "U<0>'\nWhat?' A'A <image> cat' U'Sure?' A /m/a.jpg");
     CHECK(stk_str_is(sample.id, "7"));
-    expect(llava("\"x<image>y <image><image>\"", ",\"images\":[\"1\",\"2\",\"3\"]"), "U'x'<0>'y '<1><2> A'ok' /m/1 /m/2 /m/3");
-    expect("{\"conversations\":[{\"from\":\"system\",\"value\":\"s<image>\"},{\"from\":\"human\",\"value\":\"u\"},"
+    expect(llava("\"x<image>y <image><image>\"", ",\"images\":[\"1\",\"2\",\"3\"]"),
+           "U'x'<0>'y '<1><2> A'ok' /m/1 /m/2 /m/3");
+    expect("{\"conversations\":[{\"from\":\"system\",\"value\":\"s<image>\"},{\"from\":\"human\",\"value\":"
+           "\"u\"},"
            "{\"from\":\"observation\",\"value\":\"o\"},{\"from\":\"function_response\",\"value\":\"r\"},"
            "{\"from\":\"gpt\",\"value\":\"a\"}]}",
            "S's<image>' U'u' T'o' T'r' A'a'");
@@ -125,41 +135,57 @@ static void llava_records(void)
 static void openai_records(void)
 {
     reset();
-    expect("{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
-           "{\"type\":\"image\",\"image\":\"1.png\"},{\"type\":\"text\",\"text\":\"\"},{\"type\":\"image_url\",\"image_url\":"
-           "{\"url\":\"2.png\"}}]},{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"b\"}]}]}",
-           "S's' U'a'<0><1> A'b' /m/1.png /m/2.png");
+    expect(
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":[{\"type\":"
+        "\"text\",\"text\":\"a\"},"
+        "{\"type\":\"image\",\"image\":\"1.png\"},{\"type\":\"text\",\"text\":\"\"},{\"type\":\"image_url\","
+        "\"image_url\":"
+        "{\"url\":\"2.png\"}}]},{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"b\"}]}]}",
+        "S's' U'a'<0><1> A'b' /m/1.png /m/2.png");
     /* As ms-swift and TRL: the record's images, taken by tags in text and by parts without an address. */
-    expect(chat("\"<image>a<image>\"", ",\"images\":[{\"path\":\"1\"},{\"url\":\"2\"}]"), "U<0>'a'<1> A'ok' /m/1 /m/2");
-    expect(chat("[{\"type\":\"image\"},{\"type\":\"image\",\"url\":\"own\"},{\"type\":\"text\",\"text\":\"<image>\"}]",
+    expect(chat("\"<image>a<image>\"", ",\"images\":[{\"path\":\"1\"},{\"url\":\"2\"}]"),
+           "U<0>'a'<1> A'ok' /m/1 /m/2");
+    expect(chat("[{\"type\":\"image\"},{\"type\":\"image\",\"url\":\"own\"},{\"type\":\"text\",\"text\":\"<"
+                "image>\"}]",
                 ",\"images\":[\"1\",\"2\"]"),
            "U<0><1><2> A'ok' /m/1 /m/own /m/2");
-    expect(chat("[{\"image\":\"1\"},{\"text\":\"t\"},{\"image_url\":\"2\"}]", ""), "U<0>'t'<1> A'ok' /m/1 /m/2");
-    expect(chat("[{\"type\":\"image\",\"path\":\"1\"},{\"type\":\"image\",\"image\":{\"url\":\"2\"}},{\"type\":\"image\",\"base64\":\"QUJD\"}]", ""),
+    expect(chat("[{\"image\":\"1\"},{\"text\":\"t\"},{\"image_url\":\"2\"}]", ""),
+           "U<0>'t'<1> A'ok' /m/1 /m/2");
+    expect(chat("[{\"type\":\"image\",\"path\":\"1\"},{\"type\":\"image\",\"image\":{\"url\":\"2\"}},{"
+                "\"type\":\"image\",\"base64\":\"QUJD\"}]",
+                ""),
            "U<0><1><2> A'ok' /m/1 /m/2 data:;base64,QUJD");
     /* A tool may answer with pictures. */
-    expect("{\"image\":\"1\",\"messages\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"tool\",\"content\":\"<image>t\"},"
+    expect("{\"image\":\"1\",\"messages\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"tool\","
+           "\"content\":\"<image>t\"},"
            "{\"role\":\"assistant\",\"content\":\"a\"}]}",
            "U'u' T<0>'t' A'a' /m/1");
     refuse(chat("[\"a\"]", ""), STK_REASON_DIALECT, "turn 1: a part of `content` is no object");
-    refuse(chat("{\"type\":\"text\",\"text\":\"a\"}", ""), STK_REASON_DIALECT, "turn 1: not a usable `content`");
+    refuse(chat("{\"type\":\"text\",\"text\":\"a\"}", ""), STK_REASON_DIALECT,
+           "turn 1: not a usable `content`");
     refuse(chat("[{\"type\":\"picture\"}]", ""), STK_REASON_DIALECT, "unknown type \"picture\"");
     refuse(chat("[{\"type\":\"text\"}]", ""), STK_REASON_DIALECT, "a text part without text");
     refuse(chat("[{\"text\":\"a\",\"image\":\"b\"}]", ""), STK_REASON_DIALECT, "kind is not clear");
-    refuse(chat("[{\"type\":\"text\",\"text\":\"a\",\"image\":\"b\"}]", ""), STK_REASON_DIALECT, "a text part that has also `image`");
-    refuse("{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"image\",\"image\":\"a\"}]}]}", STK_REASON_TAGS,
-           "turn 1: an image in a turn of the assistant");
+    refuse(chat("[{\"type\":\"text\",\"text\":\"a\",\"image\":\"b\"}]", ""), STK_REASON_DIALECT,
+           "a text part that has also `image`");
+    refuse("{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"image\",\"image\":\"a\"}]}]}",
+           STK_REASON_TAGS, "turn 1: an image in a turn of the assistant");
     refuse("{\"messages\":[{\"role\":\"assistant\"}]}", STK_REASON_DIALECT, "turn 1: no `content`");
 }
 
 static void dialect_is_told_by_the_first_turn_or_given(void)
 {
     reset();
-    expect("{\"messages\":[{\"from\":\"human\",\"value\":\"u\"},{\"from\":\"gpt\",\"value\":\"a\"}]}", "U'u' A'a'");
-    expect("{\"conversations\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"a\"}]}", "U'u' A'a'");
-    refuse("{\"messages\":[{\"text\":\"u\"}]}", STK_REASON_DIALECT, "neither `from` (llava) nor `role` (openai)");
+    expect("{\"messages\":[{\"from\":\"human\",\"value\":\"u\"},{\"from\":\"gpt\",\"value\":\"a\"}]}",
+           "U'u' A'a'");
+    expect("{\"conversations\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":"
+           "\"a\"}]}",
+           "U'u' A'a'");
+    refuse("{\"messages\":[{\"text\":\"u\"}]}", STK_REASON_DIALECT,
+           "neither `from` (llava) nor `role` (openai)");
     refuse("{\"messages\":[{\"from\":\"u\",\"role\":\"u\"}]}", STK_REASON_DIALECT, "both `from` and `role`");
-    refuse("{\"messages\":[],\"conversations\":[]}", STK_REASON_DIALECT, "both `conversations` and `messages`");
+    refuse("{\"messages\":[],\"conversations\":[]}", STK_REASON_DIALECT,
+           "both `conversations` and `messages`");
     refuse("{\"messages\":[]}", STK_REASON_NO_ANSWER, "no turns");
     refuse("{\"messages\":{}}", STK_REASON_DIALECT, "no list of turns");
     refuse("{\"messages\":[1]}", STK_REASON_DIALECT, "neither");
@@ -175,13 +201,17 @@ static void dialect_is_told_by_the_first_turn_or_given(void)
 static void columns_and_roles(void)
 {
     reset();
-    const stk_role_mapping roles[] = {{STR("Doctor"), STK_ROLE_ASSISTANT}, {STR("function_call"), STK_ROLE_ASSISTANT},
-                                             {STR("user"), STK_ROLE_TOOL}};
-    refuse("{\"messages\":[{\"role\":\"Doctor\",\"content\":\"a\"}]}", STK_REASON_ROLE, "turn 1: no mapping for the role \"Doctor\"");
-    refuse("{\"conversations\":[{\"from\":\"function_call\",\"value\":\"a\"}]}", STK_REASON_ROLE, "\"function_call\"");
+    const stk_role_mapping roles[] = {{STR("Doctor"), STK_ROLE_ASSISTANT},
+                                      {STR("function_call"), STK_ROLE_ASSISTANT},
+                                      {STR("user"), STK_ROLE_TOOL}};
+    refuse("{\"messages\":[{\"role\":\"Doctor\",\"content\":\"a\"}]}", STK_REASON_ROLE,
+           "turn 1: no mapping for the role \"Doctor\"");
+    refuse("{\"conversations\":[{\"from\":\"function_call\",\"value\":\"a\"}]}", STK_REASON_ROLE,
+           "\"function_call\"");
     rules.role = roles;
     rules.role_count = 3;
-    expect("{\"messages\":[{\"role\":\"user\",\"content\":\"t\"},{\"role\":\"human\",\"content\":\"u\"},{\"role\":\"Doctor\",\"content\":\"a\"}]}",
+    expect("{\"messages\":[{\"role\":\"user\",\"content\":\"t\"},{\"role\":\"human\",\"content\":\"u\"},{"
+           "\"role\":\"Doctor\",\"content\":\"a\"}]}",
            "T't' U'u' A'a'");
     reset();
     rules.id_column = STR("key");
@@ -190,8 +220,10 @@ static void columns_and_roles(void)
     rules.tools_column = STR("api");
     rules.system_column = STR("sys");
     /* A mapped name is the only one looked at. */
-    expect("{\"key\":\"k\",\"id\":\"no\",\"pics\":\"a\",\"image\":\"no\",\"sys\":\"s\",\"system\":\"no\",\"api\":[{}],\"tools\":3,\"messages\":1,"
-           "\"dialog\":[{\"role\":\"user\",\"content\":\"<image>\"},{\"role\":\"assistant\",\"content\":\"a\"}]}",
+    expect("{\"key\":\"k\",\"id\":\"no\",\"pics\":\"a\",\"image\":\"no\",\"sys\":\"s\",\"system\":\"no\","
+           "\"api\":[{}],\"tools\":3,\"messages\":1,"
+           "\"dialog\":[{\"role\":\"user\",\"content\":\"<image>\"},{\"role\":\"assistant\",\"content\":"
+           "\"a\"}]}",
            "S's' U<0> A'a' /m/a");
     CHECK(stk_str_is(sample.id, "k"));
     CHECK_INT(json_array_size(sample.tools), 1);
@@ -208,8 +240,9 @@ static void ids_are_text_or_numbers(void)
     reset();
     static const struct {
         const char *json, *text;
-    } ids[] = {{"\"a b\"", "a b"}, {"12", "12"}, {"-9223372036854775808", "-9223372036854775808"}, {"1.5", "1.5"},
-               {"null", ""}, {"\"\"", ""}, {"{\"$oid\":\"x\"}", ""}};
+    } ids[] = {{"\"a b\"", "a b"},      {"12", "12"}, {"-9223372036854775808", "-9223372036854775808"},
+               {"1.5", "1.5"},          {"null", ""}, {"\"\"", ""},
+               {"{\"$oid\":\"x\"}", ""}};
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         char more[100];
         snprintf(more, sizeof more, ",\"id\":%s", ids[i].json);
@@ -217,7 +250,8 @@ static void ids_are_text_or_numbers(void)
         CHECK(stk_str_is(sample.id, ids[i].text));
         CHECK_INT(sample.id.data != NULL, ids[i].text[0] != 0);
     }
-    refuse(chat("\"u\"", ",\"id\":123456789012345678901234567890"), STK_REASON_JSON, "write the number as a text");
+    refuse(chat("\"u\"", ",\"id\":123456789012345678901234567890"), STK_REASON_JSON,
+           "write the number as a text");
     /* A record that fails later still has its id. */
     refuse(chat("\"<image>\"", ",\"id\":\"me\""), STK_REASON_TAGS, "1 <image> tag and 0 images");
     CHECK(stk_str_is(sample.id, "me"));
@@ -229,33 +263,44 @@ static void system_key_is_a_first_turn(void)
     expect(chat("\"u\"", ",\"system\":\"be <image> kind\""), "S'be <image> kind' U'u' A'ok'");
     expect(chat("\"u\"", ",\"system\":\"\""), "U'u' A'ok'");
     refuse(chat("\"u\"", ",\"system\":1"), STK_REASON_DIALECT, "`system` is no text");
-    refuse("{\"system\":\"a\",\"messages\":[{\"role\":\"system\",\"content\":\"b\"}]}", STK_REASON_DIALECT, "beside a first turn");
+    refuse("{\"system\":\"a\",\"messages\":[{\"role\":\"system\",\"content\":\"b\"}]}", STK_REASON_DIALECT,
+           "beside a first turn");
     CHECK_INT(sample.notes & STK_NOTE_LATER_SYSTEM, 0);
 }
 
 static void train_and_loss_keys(void)
 {
     reset();
-    expect("{\"messages\":[{\"role\":\"user\",\"content\":\"u\",\"train\":null},{\"role\":\"assistant\",\"content\":\"1\",\"train\":true},"
-           "{\"role\":\"assistant\",\"content\":\"2\",\"loss\":0},{\"role\":\"assistant\",\"content\":\"3\",\"loss\":1.0},"
-           "{\"role\":\"assistant\",\"content\":\"4\",\"loss\":false},{\"role\":\"assistant\",\"content\":\"5\",\"train\":false,\"loss\":0}]}",
+    expect("{\"messages\":[{\"role\":\"user\",\"content\":\"u\",\"train\":null},{\"role\":\"assistant\","
+           "\"content\":\"1\",\"train\":true},"
+           "{\"role\":\"assistant\",\"content\":\"2\",\"loss\":0},{\"role\":\"assistant\",\"content\":\"3\","
+           "\"loss\":1.0},"
+           "{\"role\":\"assistant\",\"content\":\"4\",\"loss\":false},{\"role\":\"assistant\",\"content\":"
+           "\"5\",\"train\":false,\"loss\":0}]}",
            "U'u' A+'1' A-'2' A+'3' A-'4' A-'5'");
     expect("{\"conversations\":[{\"from\":\"gpt\",\"value\":\"a\",\"train\":false}]}", "A-'a'");
-    static const char *const wrong[] = {"\"train\":1", "\"train\":\"yes\"", "\"loss\":2", "\"loss\":0.5", "\"loss\":\"1\"", "\"loss\":[]"};
+    static const char *const wrong[] = {"\"train\":1",  "\"train\":\"yes\"", "\"loss\":2",
+                                        "\"loss\":0.5", "\"loss\":\"1\"",    "\"loss\":[]"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char record[200];
-        snprintf(record, sizeof record, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",%s}]}", wrong[i]);
-        refuse(record, STK_REASON_DIALECT, i < 2 ? "turn 1: `train` is not true or false" : "turn 1: `loss` is not true, false, 0 or 1");
+        snprintf(record, sizeof record, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",%s}]}",
+                 wrong[i]);
+        refuse(record, STK_REASON_DIALECT,
+               i < 2 ? "turn 1: `train` is not true or false" : "turn 1: `loss` is not true, false, 0 or 1");
     }
-    refuse("{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"train\":true,\"loss\":0}]}", STK_REASON_DIALECT, "opposite");
+    refuse("{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"train\":true,\"loss\":0}]}",
+           STK_REASON_DIALECT, "opposite");
 }
 
 static void tools_calls_and_reasoning(void)
 {
     reset();
-    expect("{\"tools\":[{\"type\":\"function\"}],\"messages\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":null,"
-           "\"reasoning_content\":\"hm\",\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"b\":1,\"a\":2}}},"
-           "{\"name\":\"g\",\"arguments\":\"{}\"}]},{\"role\":\"tool\",\"content\":\"r\"},{\"role\":\"assistant\",\"content\":\"a\","
+    expect("{\"tools\":[{\"type\":\"function\"}],\"messages\":[{\"role\":\"user\",\"content\":\"u\"},{"
+           "\"role\":\"assistant\",\"content\":null,"
+           "\"reasoning_content\":\"hm\",\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+           "\"arguments\":{\"b\":1,\"a\":2}}},"
+           "{\"name\":\"g\",\"arguments\":\"{}\"}]},{\"role\":\"tool\",\"content\":\"r\"},{\"role\":"
+           "\"assistant\",\"content\":\"a\","
            "\"reasoning_content\":null,\"tool_calls\":[]}]}",
            "U'u' A(hm){f {\"b\":1,\"a\":2}}{g \"{}\"} T'r' A'a'");
     CHECK_INT(json_array_size(sample.tools), 1);
@@ -280,23 +325,32 @@ static void tools_calls_and_reasoning(void)
     refuse(chat("\"u\"", ",\"tools\":{}"), STK_REASON_DIALECT, "`tools` is no list");
     refuse(chat("\"u\"", ",\"tools\":[1]"), STK_REASON_DIALECT, "tool 1 is no object");
     refuse(chat("\"u\"", ",\"tools\":\"[{]\""), STK_REASON_JSON, "of the text of `tools`");
-    refuse("{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"tool_calls\":[{\"name\":\"f\",\"arguments\":{}}]}]}", STK_REASON_DIALECT,
-           "not the assistant's");
-    refuse("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"f\"}]}]}", STK_REASON_DIALECT, "without name or arguments");
-    refuse("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[3]}]}", STK_REASON_DIALECT, "without name or arguments");
-    refuse("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":3}]}", STK_REASON_DIALECT, "`tool_calls` is no list");
-    refuse("{\"messages\":[{\"role\":\"assistant\",\"function_call\":{}}]}", STK_REASON_DIALECT, "write it as tool_calls");
-    refuse("{\"messages\":[{\"role\":\"assistant\",\"reasoning_content\":1}]}", STK_REASON_DIALECT, "`reasoning_content` is no text");
+    refuse("{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"tool_calls\":[{\"name\":\"f\","
+           "\"arguments\":{}}]}]}",
+           STK_REASON_DIALECT, "not the assistant's");
+    refuse("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"f\"}]}]}", STK_REASON_DIALECT,
+           "without name or arguments");
+    refuse("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[3]}]}", STK_REASON_DIALECT,
+           "without name or arguments");
+    refuse("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":3}]}", STK_REASON_DIALECT,
+           "`tool_calls` is no list");
+    refuse("{\"messages\":[{\"role\":\"assistant\",\"function_call\":{}}]}", STK_REASON_DIALECT,
+           "write it as tool_calls");
+    refuse("{\"messages\":[{\"role\":\"assistant\",\"reasoning_content\":1}]}", STK_REASON_DIALECT,
+           "`reasoning_content` is no text");
 }
 
 static void tag_space_strip_as_finetune(void)
 {
     reset();
     rules.tag_space = STK_TAG_SPACE_STRIP;
-    /* What Python's str.strip takes away, U+001C and the wide spaces among it, and nothing else (U+200B stays). */
-    expect(llava("\" \\u001c\\u2003\\u00a0<image>\\n\\u3000 Wh at? \\u0085<image>\\u1680\\u2028 \\u200b\"", ",\"image\":[\"1\",\"2\"]"),
+    /* What Python's str.strip takes away, U+001C and the wide spaces among it, and nothing else (U+200B
+     * stays). */
+    expect(llava("\" \\u001c\\u2003\\u00a0<image>\\n\\u3000 Wh at? \\u0085<image>\\u1680\\u2028 \\u200b\"",
+                 ",\"image\":[\"1\",\"2\"]"),
            "U<0>'Wh at?'<1>'\xE2\x80\x8B' A'ok' /m/1 /m/2");
-    expect("{\"conversations\":[{\"from\":\"human\",\"value\":\" \\n\"},{\"from\":\"gpt\",\"value\":\" a \"},{\"from\":\"tool\",\"value\":\" t \"}]}",
+    expect("{\"conversations\":[{\"from\":\"human\",\"value\":\" \\n\"},{\"from\":\"gpt\",\"value\":\" a "
+           "\"},{\"from\":\"tool\",\"value\":\" t \"}]}",
            "U A' a ' T' t '");
     expect(chat("[{\"type\":\"text\",\"text\":\" a \"}]", ""), "U'a' A'ok'");
 }
@@ -310,7 +364,8 @@ static void null_keys_are_absent(void)
     expect(chat("\"hi\"", ""), "U'hi' A'ok'");
     expect(chat("[{\"type\":\"text\",\"text\":\"hi\"}]", ""), "U'hi' A'ok'");
     expect(chat("[{\"type\":\"text\",\"text\":\"hi\",\"image\":null,\"video\":null,\"image_url\":\"\"}]",
-                ",\"image\":null,\"images\":null,\"video\":null,\"audios\":null,\"tools\":null,\"system\":null,\"id\":null,\"conversations\":null"),
+                ",\"image\":null,\"images\":null,\"video\":null,\"audios\":null,\"tools\":null,\"system\":"
+                "null,\"id\":null,\"conversations\":null"),
            "U'hi' A'ok'");
     expect(chat("[{\"type\":\"image\",\"image\":null,\"text\":null,\"url\":\"1\"}]", ""), "U<0> A'ok' /m/1");
 }
@@ -319,12 +374,16 @@ static void null_keys_are_absent(void)
 static void counts_of_tags_and_media_must_match(void)
 {
     reset();
-    refuse("{\"image\":\"1\",\"conversations\":[{\"from\":\"human\",\"value\":\"<image>\"},{\"from\":\"gpt\",\"value\":\"a\"},"
+    refuse("{\"image\":\"1\",\"conversations\":[{\"from\":\"human\",\"value\":\"<image>\"},{\"from\":\"gpt\","
+           "\"value\":\"a\"},"
            "{\"from\":\"human\",\"value\":\"<image>\"},{\"from\":\"gpt\",\"value\":\"a\"}]}",
            STK_REASON_TAGS, "2 <image> tags and 1 image:");
-    refuse("{\"images\":[\"1\",\"2\",\"3\",\"4\",\"5\"],\"messages\":[{\"role\":\"user\",\"content\":\"<image><image><image><image><image>\"},"
-           "{\"role\":\"user\",\"content\":\"<image><image><image><image><image>\"},{\"role\":\"user\",\"content\":\"<image><image><image><image><image>\"},"
-           "{\"role\":\"user\",\"content\":\"<image><image><image><image><image>\"},{\"role\":\"assistant\",\"content\":\"a\"}]}",
+    refuse("{\"images\":[\"1\",\"2\",\"3\",\"4\",\"5\"],\"messages\":[{\"role\":\"user\",\"content\":\"<"
+           "image><image><image><image><image>\"},"
+           "{\"role\":\"user\",\"content\":\"<image><image><image><image><image>\"},{\"role\":\"user\","
+           "\"content\":\"<image><image><image><image><image>\"},"
+           "{\"role\":\"user\",\"content\":\"<image><image><image><image><image>\"},{\"role\":\"assistant\","
+           "\"content\":\"a\"}]}",
            STK_REASON_TAGS, "20 <image> tags and 5 images");
     refuse(llava("\"no tag\"", ",\"image\":\"1\""), STK_REASON_TAGS, "0 <image> tags and 1 image");
     refuse(chat("[{\"type\":\"image\"}]", ""), STK_REASON_TAGS, "1 <image> tag and 0 images");
@@ -338,15 +397,18 @@ static void one_path_may_be_a_text(void)
     reset();
     expect(llava("\"<image>\"", ",\"image\":\"dir/x.jpg\""), "U<0> A'ok' /m/dir/x.jpg");
     expect(llava("\"<image>\"", ",\"images\":\"dir/x.jpg\""), "U<0> A'ok' /m/dir/x.jpg");
-    expect(llava("\"<image>\"", ",\"image\":{\"path\":\"x\",\"width\":3,\"height\":4}"), "U<0> A'ok' /m/x:3x4");
+    expect(llava("\"<image>\"", ",\"image\":{\"path\":\"x\",\"width\":3,\"height\":4}"),
+           "U<0> A'ok' /m/x:3x4");
     expect(llava("\"u\"", ",\"image\":\"\",\"images\":[]"), "U'u' A'ok'");
     expect(llava("\"<image>\"", ",\"image\":\"a\",\"images\":[]"), "U<0> A'ok' /m/a");
     expect(llava("\"<image>\"", ",\"image\":\"a\",\"images\":\"a\""), "U<0> A'ok' /m/a");
-    refuse(llava("\"<image>\"", ",\"image\":\"a\",\"images\":[\"b\"]"), STK_REASON_DIALECT, "both `image` and `images`");
+    refuse(llava("\"<image>\"", ",\"image\":\"a\",\"images\":[\"b\"]"), STK_REASON_DIALECT,
+           "both `image` and `images`");
     refuse(llava("\"<image>\"", ",\"image\":[\"\"]"), STK_REASON_DIALECT, "empty address");
     refuse(llava("\"<image>\"", ",\"image\":[null]"), STK_REASON_DIALECT, "neither an address nor an object");
     refuse(llava("\"<image>\"", ",\"image\":7"), STK_REASON_DIALECT, "neither an address nor an object");
-    refuse(llava("\"<image>\"", ",\"image\":[[\"a\"]]"), STK_REASON_DIALECT, "neither an address nor an object");
+    refuse(llava("\"<image>\"", ",\"image\":[[\"a\"]]"), STK_REASON_DIALECT,
+           "neither an address nor an object");
     refuse(llava("\"<image>\"", ",\"image\":{\"bytes\":\"QQ\"}"), STK_REASON_DIALECT, "without an address");
 }
 
@@ -358,13 +420,17 @@ static void roles_in_any_order(void)
         const char *roles;
         uint32_t notes;
         bool refused;
-    } orders[] = {{"uua", 0, false}, {"uauu", STK_NOTE_NO_FINAL_ANSWER, false}, {"aua", 0, false},
-                  {"suasua", STK_NOTE_LATER_SYSTEM, false}, {"uu", 0, true}, {"s", 0, true}};
+    } orders[] = {{"uua", 0, false}, {"uauu", STK_NOTE_NO_FINAL_ANSWER, false},
+                  {"aua", 0, false}, {"suasua", STK_NOTE_LATER_SYSTEM, false},
+                  {"uu", 0, true},   {"s", 0, true}};
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         char record[1000] = "{\"messages\":[";
         for (const char *c = orders[i].roles; *c; c++)
-            sprintf(record + strlen(record), "%s{\"role\":\"%s\",\"content\":\"x\"}", c == orders[i].roles ? "" : ",",
-                    *c == 'u' ? "user" : *c == 'a' ? "assistant" : "system");
+            sprintf(record + strlen(record), "%s{\"role\":\"%s\",\"content\":\"x\"}",
+                    c == orders[i].roles ? "" : ",",
+                    *c == 'u'   ? "user"
+                    : *c == 'a' ? "assistant"
+                                : "system");
         strcat(record, "]}");
         if (orders[i].refused) {
             refuse(record, STK_REASON_NO_ANSWER, "no turn of the assistant");
@@ -376,7 +442,8 @@ static void roles_in_any_order(void)
     }
 }
 
-/* A16: a pair of escapes is one character, half of one is U+FFFD and counted; other escapes and raw text stay. */
+/* A16: a pair of escapes is one character, half of one is U+FFFD and counted; other escapes and raw text
+ * stay. */
 static void half_surrogate_pairs_become_replacement_characters(void)
 {
     reset();
@@ -385,7 +452,8 @@ static void half_surrogate_pairs_become_replacement_characters(void)
     expect(chat("\"\\ud83d\"", ""), "U'\xEF\xBF\xBD' A'ok'");
     CHECK_INT(sample.notes, STK_NOTE_LONE_SURROGATE);
     expect(chat("\"a\\uDF78b\\ud83d\\ud83c\\udf78\\\\ud83d\\u00e9\\ud83d\\\\\"", ""),
-           "U'a\xEF\xBF\xBD" "b\xEF\xBF\xBD\xF0\x9F\x8D\xB8\\ud83d\xC3\xA9\xEF\xBF\xBD\\' A'ok'");
+           "U'a\xEF\xBF\xBD"
+           "b\xEF\xBF\xBD\xF0\x9F\x8D\xB8\\ud83d\xC3\xA9\xEF\xBF\xBD\\' A'ok'");
     CHECK_INT(sample.notes, STK_NOTE_LONE_SURROGATE);
     refuse(chat("\"\\ud83\"", ""), STK_REASON_JSON, "byte");
     refuse(chat("\"\\ud83d", ""), STK_REASON_JSON, "byte");
@@ -437,7 +505,8 @@ static void addresses(void)
         {"file:///abs/a%20b/c.png", STK_REASON_DENIED, "allow: ['/abs/a b']"},
         {"file:///m/%2e%2e/it's, x/c.png", STK_REASON_DENIED, "allow: ['/it''s, x']"},
         {"/other/xy/a.png", STK_REASON_DENIED, "allow: [/other/xy]"},
-        {"s3://bucket/a.png", STK_REASON_UNSUPPORTED, "s3://bucket/a.png: only files and data: addresses are supported yet"},
+        {"s3://bucket/a.png", STK_REASON_UNSUPPORTED,
+         "s3://bucket/a.png: only files and data: addresses are supported yet"},
         {"https://x/a.png", STK_REASON_UNSUPPORTED, "only files"},
         {"gs://x/a.png", STK_REASON_UNSUPPORTED, "only files"},
         {"file://host/a.png", STK_REASON_UNSUPPORTED, "no file of this machine"},
@@ -464,7 +533,8 @@ static void addresses(void)
 static void image_url_flat_or_nested(void)
 {
     reset();
-    expect(chat("[{\"type\":\"image_url\",\"image_url\":{\"url\":\"1\",\"detail\":\"low\"}}]", ""), "U<0> A'ok' /m/1");
+    expect(chat("[{\"type\":\"image_url\",\"image_url\":{\"url\":\"1\",\"detail\":\"low\"}}]", ""),
+           "U<0> A'ok' /m/1");
     CHECK_INT(sample.notes, STK_NOTE_DETAIL_IGNORED);
     expect(chat("[{\"type\":\"image_url\",\"image_url\":\"1\"}]", ""), "U<0> A'ok' /m/1");
     CHECK_INT(sample.notes, 0);
@@ -472,7 +542,8 @@ static void image_url_flat_or_nested(void)
     for (size_t i = 0; i < 5; i++) {
         char content[100];
         snprintf(content, sizeof content, "[{\"type\":\"image_url\",\"image_url\":%s}]", wrong[i]);
-        refuse(chat(content, ""), STK_REASON_DIALECT, "turn 1: image_url is neither a text nor an object with url");
+        refuse(chat(content, ""), STK_REASON_DIALECT,
+               "turn 1: image_url is neither a text nor an object with url");
     }
 }
 
@@ -504,16 +575,21 @@ static void video_and_audio_are_not_supported_yet(void)
 static void stated_sizes(void)
 {
     reset();
-    expect(chat("\"<image><image>\"", ",\"images\":[{\"path\":\"1\",\"width\":640,\"height\":480},\"2\"]"), "U<0><1> A'ok' /m/1:640x480 /m/2");
-    expect(chat("[{\"type\":\"image\",\"image\":\"1\",\"width\":9,\"height\":8},{\"type\":\"image_url\",\"image_url\":{\"url\":\"2\",\"width\":7,\"height\":6}},"
-                "{\"type\":\"image\",\"image\":{\"url\":\"3\",\"width\":5,\"height\":4}}]", ""),
+    expect(chat("\"<image><image>\"", ",\"images\":[{\"path\":\"1\",\"width\":640,\"height\":480},\"2\"]"),
+           "U<0><1> A'ok' /m/1:640x480 /m/2");
+    expect(chat("[{\"type\":\"image\",\"image\":\"1\",\"width\":9,\"height\":8},{\"type\":\"image_url\","
+                "\"image_url\":{\"url\":\"2\",\"width\":7,\"height\":6}},"
+                "{\"type\":\"image\",\"image\":{\"url\":\"3\",\"width\":5,\"height\":4}}]",
+                ""),
            "U<0><1><2> A'ok' /m/1:9x8 /m/2:7x6 /m/3:5x4");
-    static const char *const wrong[] = {"\"width\":0,\"height\":1", "\"width\":-1,\"height\":1", "\"width\":\"640\",\"height\":1",
-                                        "\"width\":1.5,\"height\":1", "\"width\":2147483648,\"height\":1", "\"width\":1"};
+    static const char *const wrong[] = {"\"width\":0,\"height\":1",          "\"width\":-1,\"height\":1",
+                                        "\"width\":\"640\",\"height\":1",    "\"width\":1.5,\"height\":1",
+                                        "\"width\":2147483648,\"height\":1", "\"width\":1"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char more[100];
         snprintf(more, sizeof more, ",\"image\":{\"path\":\"1\",%s}", wrong[i]);
-        refuse(llava("\"<image>\"", more), STK_REASON_DIALECT, i == 5 ? "a height alone" : "whole number of pixels");
+        refuse(llava("\"<image>\"", more), STK_REASON_DIALECT,
+               i == 5 ? "a height alone" : "whole number of pixels");
     }
 }
 
@@ -527,7 +603,8 @@ static void hostile_json(void)
     refuse_bytes("{\"a\":\"\0\"}", 9, STK_REASON_JSON, "byte 6 of the record: a NUL byte");
     refuse_bytes("{\"a\":\"\\\0\"}", 10, STK_REASON_JSON, "a NUL byte");
     refuse("{\"a\":1,\"a\":2}", STK_REASON_DUPLICATE_KEY, "duplicate object key");
-    refuse("{\"messages\":[{\"role\":\"user\",\"role\":\"user\"}]}", STK_REASON_DUPLICATE_KEY, "byte 34 of the record");
+    refuse("{\"messages\":[{\"role\":\"user\",\"role\":\"user\"}]}", STK_REASON_DUPLICATE_KEY,
+           "byte 34 of the record");
     refuse("{\"messages\":[{\"role\":\"user\",\"content\":\"cut", STK_REASON_JSON, "byte 42 of the record");
     refuse("{} {}", STK_REASON_JSON, "end of file expected");
     refuse("{\"a\":NaN}", STK_REASON_JSON, "byte");
@@ -536,11 +613,14 @@ static void hostile_json(void)
     refuse("nonsense", STK_REASON_JSON, "byte");
     refuse("", STK_REASON_JSON, "byte");
     refuse("{\"a\\u0000\":1}", STK_REASON_JSON, "byte");
-    static const char *const invalid[] = {"\x80", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80", "\xF4\x90\x80\x80", "\xFF", "\\\xFF"};
+    static const char *const invalid[] = {
+        "\x80", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80", "\xF4\x90\x80\x80",
+        "\xFF", "\\\xFF"};
     for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
         char record[40];
         snprintf(record, sizeof record, "{\"a\":\"%s\"}", invalid[i]);
-        refuse(record, STK_REASON_UTF8, invalid[i][0] == '\\' ? "byte 7 of" : "byte 6 of the record: not valid UTF-8");
+        refuse(record, STK_REASON_UTF8,
+               invalid[i][0] == '\\' ? "byte 7 of" : "byte 6 of the record: not valid UTF-8");
     }
     refuse("{\"a\":\"\xE2\x82", STK_REASON_UTF8, "byte 6");
 }
@@ -559,8 +639,9 @@ static void limits_are_kept(void)
     reset();
     limits.json_depth = 5;
     expect(chat("\"[[[[[[{{{\"", ""), "U'[[[[[[{{{' A'ok'");
-    expect(chat("[{\"type\":\"text\",\"text\":\"a\"}]", ",\"more\":[[{}]]") , "U'a' A'ok'");
-    refuse(chat("[{\"type\":\"image_url\",\"image_url\":{\"url\":\"a\"}}]", ""), STK_REASON_RECORD_LIMIT, "deeper than limits.json_depth");
+    expect(chat("[{\"type\":\"text\",\"text\":\"a\"}]", ",\"more\":[[{}]]"), "U'a' A'ok'");
+    refuse(chat("[{\"type\":\"image_url\",\"image_url\":{\"url\":\"a\"}}]", ""), STK_REASON_RECORD_LIMIT,
+           "deeper than limits.json_depth");
     limits.json_depth = 5000;
     static char deep[7000];
     memset(deep, '[', 3000);
@@ -572,7 +653,8 @@ static void limits_are_kept(void)
     reset();
     limits.media_per_record = 2;
     expect(llava("\"<image><image>\"", ",\"images\":[\"1\",\"2\"]"), "U<0><1> A'ok' /m/1 /m/2");
-    refuse(llava("\"<image><image><image>\"", ",\"images\":[\"1\",\"2\",\"3\"]"), STK_REASON_RECORD_LIMIT, "limits.media_per_record");
+    refuse(llava("\"<image><image><image>\"", ",\"images\":[\"1\",\"2\",\"3\"]"), STK_REASON_RECORD_LIMIT,
+           "limits.media_per_record");
 }
 
 /* A message is cut between characters, however long the names in it are. */
@@ -600,7 +682,8 @@ static void no_allocation_in_steady_state(void)
 {
     reset();
     char big[8192];
-    snprintf(big, sizeof big, "%s", llava("\"<image>\\ud83d<image>\"", ",\"images\":[\"1\",\"2\"],\"tools\":\"[{}]\""));
+    snprintf(big, sizeof big, "%s",
+             llava("\"<image>\\ud83d<image>\"", ",\"images\":[\"1\",\"2\"],\"tools\":\"[{}]\""));
     for (int round = 0; round < 3; round++) {
         CHECK_OK(parse(big), err);
         CHECK_OK(parse(chat("\"u\"", "")), err);
@@ -614,8 +697,8 @@ static void no_allocation_in_steady_state(void)
     CHECK_INT(stk_alloc_count(), before);
 }
 
-/* Without memory for one of its pieces a record is no record error, nothing leaks, and the next try is fine.  A build
- * without faults runs it once. */
+/* Without memory for one of its pieces a record is no record error, nothing leaks, and the next try is fine.
+ * A build without faults runs it once. */
 static void every_allocation_may_fail(void)
 {
     enum { IMAGES = 1500 };
@@ -623,7 +706,8 @@ static void every_allocation_may_fail(void)
     reset();
     size_t n = (size_t)sprintf(record, "{\"images\":[\"x\"");
     for (int i = 1; i < IMAGES; i++) n += (size_t)sprintf(record + n, ",\"a/../b/%d\"", i);
-    n += (size_t)sprintf(record + n, "],\"tools\":\"[{}]\",\"conversations\":[{\"from\":\"human\",\"value\":\"\\ud83d");
+    n += (size_t)sprintf(record + n,
+                         "],\"tools\":\"[{}]\",\"conversations\":[{\"from\":\"human\",\"value\":\"\\ud83d");
     for (int i = 0; i < IMAGES; i++) n += (size_t)sprintf(record + n, "<image>");
     sprintf(record + n, "\"},{\"from\":\"gpt\",\"value\":\"a\"}]}");
     unsigned long nth = 0;
@@ -670,7 +754,8 @@ static void sample_ids(void)
     expect_id("chatvqa", STR("33471"), 9, false, "chatvqa/33471");
     expect_id("docs", (stk_str){0}, 118, false, "docs#118");
     expect_id("docs", STR("a"), 118, true, "docs#118");
-    expect_id("d", STR("a\nb\tc\x1b[0m\x7f\xC2\x85\0\xC3\xA9\xFF"), 1, false, "d/a\\nb\\tc\\x1b[0m\\x7f\\u0085\\x00\xC3\xA9?");
+    expect_id("d", STR("a\nb\tc\x1b[0m\x7f\xC2\x85\0\xC3\xA9\xFF"), 1, false,
+              "d/a\\nb\\tc\\x1b[0m\\x7f\\u0085\\x00\xC3\xA9?");
     char id[97];
     memset(id, 'x', 96);
     char shown[99] = "d/";
@@ -688,13 +773,32 @@ int main(int argc, char **argv)
 {
     stk_sample_init(&sample);
     const test_entry entries[] = {
-        TEST(llava_records), TEST(openai_records), TEST(dialect_is_told_by_the_first_turn_or_given), TEST(columns_and_roles),
-        TEST(ids_are_text_or_numbers), TEST(system_key_is_a_first_turn), TEST(train_and_loss_keys), TEST(tools_calls_and_reasoning),
-        TEST(tag_space_strip_as_finetune), TEST(null_keys_are_absent), TEST(counts_of_tags_and_media_must_match),
-        TEST(one_path_may_be_a_text), TEST(roles_in_any_order), TEST(half_surrogate_pairs_become_replacement_characters),
-        TEST(addresses), TEST(image_url_flat_or_nested), TEST(video_and_audio_are_not_supported_yet), TEST(stated_sizes),
-        TEST(hostile_json), TEST(escaped_nul_is_text), TEST(limits_are_kept), TEST(long_names_in_messages_stay_utf8),
-        TEST(no_allocation_in_steady_state), TEST(every_allocation_may_fail), TEST(errors_may_be_ignored), TEST(sample_ids),
+        TEST(llava_records),
+        TEST(openai_records),
+        TEST(dialect_is_told_by_the_first_turn_or_given),
+        TEST(columns_and_roles),
+        TEST(ids_are_text_or_numbers),
+        TEST(system_key_is_a_first_turn),
+        TEST(train_and_loss_keys),
+        TEST(tools_calls_and_reasoning),
+        TEST(tag_space_strip_as_finetune),
+        TEST(null_keys_are_absent),
+        TEST(counts_of_tags_and_media_must_match),
+        TEST(one_path_may_be_a_text),
+        TEST(roles_in_any_order),
+        TEST(half_surrogate_pairs_become_replacement_characters),
+        TEST(addresses),
+        TEST(image_url_flat_or_nested),
+        TEST(video_and_audio_are_not_supported_yet),
+        TEST(stated_sizes),
+        TEST(hostile_json),
+        TEST(escaped_nul_is_text),
+        TEST(limits_are_kept),
+        TEST(long_names_in_messages_stay_utf8),
+        TEST(no_allocation_in_steady_state),
+        TEST(every_allocation_may_fail),
+        TEST(errors_may_be_ignored),
+        TEST(sample_ids),
     };
     const int status = test_run(entries, sizeof entries / sizeof *entries, argc, argv);
     stk_sample_deinit(&sample);

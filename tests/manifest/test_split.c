@@ -122,7 +122,8 @@ static void empty_files_have_no_records(void)
 /* A07 (1): a fault of the array itself is refused with line, column and offset. */
 static void broken_arrays_are_refused_with_their_place(void)
 {
-    expect_broken("[{\"a\":1},\n {\"a\":2}\n {\"a\":3}]", 2, "line 3, column 2, offset 20: a comma is missing");
+    expect_broken("[{\"a\":1},\n {\"a\":2}\n {\"a\":3}]", 2,
+                  "line 3, column 2, offset 20: a comma is missing");
     expect_broken("[{},{}] {}", 2, "line 1, column 9, offset 8: something stands behind the end");
     expect_broken("[{}]\n]", 1, "line 2, column 1, offset 5");
     expect_broken("[{},]", 1, "offset 4: a record should stand here");
@@ -135,8 +136,10 @@ static void broken_arrays_are_refused_with_their_place(void)
     expect_broken("[{\"a\": [1, 2}]", 0, "'}' stands where ']'");
     expect_broken("[{\"a\": 1], {}]", 0, "']' stands where '}'");
     expect_broken("[{}, {\"a\": {}, {}]", 1, "']' stands where '}'");
-    expect_broken("[{}, {\"a\": {", 1, "line 1, column 6, offset 5: the record that starts here is not closed");
-    expect_broken("[{\"a\": \"no end},\n{\"b\": 1}]", 0, "column 8, offset 7: a string is not closed on its line");
+    expect_broken("[{}, {\"a\": {", 1,
+                  "line 1, column 6, offset 5: the record that starts here is not closed");
+    expect_broken("[{\"a\": \"no end},\n{\"b\": 1}]", 0,
+                  "column 8, offset 7: a string is not closed on its line");
     expect_broken("[{\"a\": \"no end\\", 0, "a string is not closed");
     expect_broken("[\"no end\\\n\"]", 0, "a string is not closed");
 }
@@ -161,11 +164,15 @@ static void files_that_are_no_text_are_named(void)
     static const struct {
         const char *bytes;
         const char *words;
-    } files[] = {{"\xFF\xFE{", "UTF-16"}, {"\xFE\xFF{", "UTF-16"}, {"\x1F\x8B\x08", "compressed"}, {"\x28\xB5\x2F\xFD", "compressed"}};
+    } files[] = {{"\xFF\xFE{", "UTF-16"},
+                 {"\xFE\xFF{", "UTF-16"},
+                 {"\x1F\x8B\x08", "compressed"},
+                 {"\x28\xB5\x2F\xFD", "compressed"}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         stk_split split;
         stk_error err;
-        CHECK_INT(stk_split_open(&split, bytes_of(files[i].bytes), strlen(files[i].bytes), &err), STK_ERR_MANIFEST);
+        CHECK_INT(stk_split_open(&split, bytes_of(files[i].bytes), strlen(files[i].bytes), &err),
+                  STK_ERR_MANIFEST);
         CHECK_HAS(err.message, files[i].words);
     }
 }
@@ -187,7 +194,8 @@ static uint32_t random_below(uint32_t limit)
 
 static size_t random_manifest(char *text, size_t capacity, bool is_array)
 {
-    static const char *const records[] = {"{}", "{\"a\":\"x]\\\"\"}", "{\"b\":[1,{\"c\":[]}]}", "{\"d\":\"\\\\\"}"};
+    static const char *const records[] = {"{}", "{\"a\":\"x]\\\"\"}", "{\"b\":[1,{\"c\":[]}]}",
+                                          "{\"d\":\"\\\\\"}"};
     static const char *const gaps[] = {"\n", "\r\n", "\n\n", "\n \t\n", "\n  "};
     size_t size = 0;
     if (is_array) text[size++] = '[';
@@ -294,7 +302,8 @@ static void beyond(const uint8_t *data, uint64_t size, uint64_t start, stk_manif
     stk_error err;
     CHECK_OK(stk_split_open(&split, data, size, &err), err);
     CHECK_INT(split.form, form);
-    stk_split_seek(&split, (stk_split_position){.offset = start, .line = 5000000000u, .line_offset = start, .records = 9});
+    stk_split_seek(&split, (stk_split_position){
+                               .offset = start, .line = 5000000000u, .line_offset = start, .records = 9});
     CHECK_INT(stk_split_next(&split, &at, &err), STK_OK);
     CHECK_INT(at.offset, start + 1);
     CHECK_INT(at.line, 5000000000u);
@@ -304,7 +313,8 @@ static void beyond(const uint8_t *data, uint64_t size, uint64_t start, stk_manif
     if (form == STK_FORM_ARRAY) {
         CHECK_INT(stk_split_next(&split, &at, &err), STK_ERR_MANIFEST);
         char place[64];
-        snprintf(place, sizeof place, "line 5000000001, column 8, offset %llu", (unsigned long long)(start + 17));
+        snprintf(place, sizeof place, "line 5000000001, column 8, offset %llu",
+                 (unsigned long long)(start + 17));
         CHECK_HAS(err.message, place);
         return;
     }
@@ -319,7 +329,8 @@ static void files_beyond_2_gib(void)
     static const struct {
         const char *head, *tail;
         stk_manifest_form form;
-    } forms[] = {{"{}\n", " {\"a\":1}\n{\"b\":2}\n", STK_FORM_JSONL}, {"[{}\n", ",{\"a\":1},\n{\"b\":2}x", STK_FORM_ARRAY}};
+    } forms[] = {{"{}\n", " {\"a\":1}\n{\"b\":2}\n", STK_FORM_JSONL},
+                 {"[{}\n", ",{\"a\":1},\n{\"b\":2}x", STK_FORM_ARRAY}};
     for (size_t i = 0; i < 2; i++) {
         const uint64_t start = ((uint64_t)5 << 30) + 17, size = start + strlen(forms[i].tail);
         char path[300];
@@ -338,11 +349,13 @@ static void files_beyond_2_gib(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(byte_order_mark_is_skipped_at_the_start_only), TEST(last_line_without_a_line_end_is_a_record),
-              TEST(blank_lines_are_counted_and_keep_their_numbers), TEST(carriage_returns_belong_to_the_line_end),
-              TEST(form_is_decided_by_the_first_byte), TEST(empty_files_have_no_records),
-              TEST(broken_arrays_are_refused_with_their_place), TEST(deep_nesting_ends_where_it_ends),
-              TEST(files_that_are_no_text_are_named), TEST(a_broken_line_ends_with_its_line),
-              TEST(records_and_gaps_are_the_file), TEST(chunks_together_are_the_file),
-              TEST(a_position_goes_on_where_it_was_taken), TEST(files_beyond_2_gib));
+    TEST_MAIN(argc, argv, TEST(byte_order_mark_is_skipped_at_the_start_only),
+              TEST(last_line_without_a_line_end_is_a_record),
+              TEST(blank_lines_are_counted_and_keep_their_numbers),
+              TEST(carriage_returns_belong_to_the_line_end), TEST(form_is_decided_by_the_first_byte),
+              TEST(empty_files_have_no_records), TEST(broken_arrays_are_refused_with_their_place),
+              TEST(deep_nesting_ends_where_it_ends), TEST(files_that_are_no_text_are_named),
+              TEST(a_broken_line_ends_with_its_line), TEST(records_and_gaps_are_the_file),
+              TEST(chunks_together_are_the_file), TEST(a_position_goes_on_where_it_was_taken),
+              TEST(files_beyond_2_gib));
 }
