@@ -75,7 +75,7 @@ static stk_status next_number(cursor *c, const char *key, uint64_t max, uint64_t
     char value[24], *end = value;
     STK_TRY(next_value(c, key, value, sizeof value));
     *number = strtoull(value, &end, 10);
-    const bool digits = strspn(value, "0123456789") == strlen(value) && strlen(value) < 20;
+    const bool digits = strspn(value, "0123456789") == strlen(value) && strlen(value) < 20 && (value[0] != '0' || !value[1]);
     if (!digits || *number > max) return stk_fail(c->err, STK_ERR_STATE, "line %" PRIu64 " of the state: %s is no number that can be", c->line, key);
     return STK_OK;
 }

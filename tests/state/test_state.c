@@ -1,0 +1,219 @@
+/* test_state.c - a state survives as text, and nothing but such a text is taken for one (docs/checkpoint-format.md). */
+#include "test.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include <stoker/state.h>
+#include <xxhash.h>
+
+static stk_state example(void)
+{
+    stk_state state = {.plan_version = STK_PLAN_VERSION, .epoch = 3, .rows = 4667136, .step = 18231};
+    strcpy(state.fingerprint.whole, "5e0f7c1991c4d0aa77ab03f25e0f7c19");
+    for (int i = 0; i < STK_FINGERPRINT_PARTS; i++) sprintf(state.fingerprint.part[i], "%016x", 0xabc0 + i);
+    return state;
+}
+
+static const char *text_of(const stk_state *state)
+{
+    static char text[STK_STATE_TEXT_MAX];
+    stk_error err;
+    CHECK_OK(stk_state_write(state, text, sizeof text, &err), err);
+    return text;
+}
+
+static void expect_same(const stk_state *a, const stk_state *b)
+{
+    CHECK_STR(a->fingerprint.whole, b->fingerprint.whole);
+    for (int i = 0; i < STK_FINGERPRINT_PARTS; i++) CHECK_STR(a->fingerprint.part[i], b->fingerprint.part[i]);
+    CHECK_INT(a->plan_version, b->plan_version);
+    CHECK_INT(a->epoch, b->epoch);
+    CHECK_INT(a->rows, b->rows);
+    CHECK_INT(a->step, b->step);
+    CHECK_INT(a->micro, b->micro);
+    CHECK_INT(a->world, b->world);
+}
+
+/* Replace `from` by `to` in the example's text and give it the checksum that fits, or keep the old one. */
+static const char *edited(const char *from, const char *to, bool fit)
+{
+    static char text[STK_STATE_TEXT_MAX];
+    stk_state state = example();
+    state.micro = 2;
+    state.world = 8;
+    const char *const whole = text_of(&state), *const at = strstr(whole, from);
+    CHECK_MSG(at != NULL, "%s", from);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - whole), whole, to, at + strlen(from));
+    char *const checksum = strstr(text, "checksum ");
+    if (fit && checksum)
+        sprintf(checksum, "checksum %016" PRIx64 "\n", (uint64_t)XXH3_64bits(text, (size_t)(checksum - text)));
+    return text;
+}
+
+static void expect_refused(const char *text, size_t size, const char *words)
+{
+    stk_error err;
+    stk_state state = example();
+    CHECK_INT(stk_state_parse(&state, text, size, &err), STK_ERR_STATE);
+    CHECK_HAS(err.message, words);
+    CHECK_INT(err.stage, STK_STAGE_STATE);
+    CHECK_MSG(state.step == 0 && state.fingerprint.whole[0] == 0, "a refused state leaves nothing behind");
+}
+
+static void a_state_comes_back_as_it_was(void)
+{
+    stk_error err;
+    stk_state states[3] = {example(), example(), example()}, back;
+    states[1].micro = 3;
+    states[1].world = 6;
+    states[2].epoch = states[2].rows = states[2].step = INT64_MAX;
+    for (int i = 0; i < 3; i++) {
+        const char *const text = text_of(&states[i]);
+        CHECK_OK(stk_state_parse(&back, text, strlen(text), &err), err);
+        expect_same(&back, &states[i]);
+    }
+}
+
+/* The format is read by later releases: a change here needs a new number in its first line. */
+static void the_text_of_a_state_never_changes(void)
+{
+    const stk_state state = example();
+    CHECK_STR(text_of(&state), "stoker-state 1\n"
+                               "fingerprint 5e0f7c1991c4d0aa77ab03f25e0f7c19\n"
+                               "model 000000000000abc0\n"
+                               "data 000000000000abc1\n"
+                               "text 000000000000abc2\n"
+                               "pixels 000000000000abc3\n"
+                               "plan 000000000000abc4\n"
+                               "plan_version 1\n"
+                               "epoch 3\n"
+                               "rows 4667136\n"
+                               "step 18231\n"
+                               "checksum d49c992b3e9de62a\n");
+}
+
+static void every_changed_byte_is_noticed(void)
+{
+    stk_error err;
+    char text[STK_STATE_TEXT_MAX];
+    const stk_state state = example();
+    strcpy(text, text_of(&state));
+    const size_t size = strlen(text);
+    for (size_t i = 0; i < size; i++) {
+        for (int bit = 0; bit < 8; bit++) {
+            stk_state back;
+            text[i] = (char)(text[i] ^ (1 << bit));
+            CHECK_MSG(stk_state_parse(&back, text, size, &err) == STK_ERR_STATE, "byte %zu, bit %d", i, bit);
+            text[i] = (char)(text[i] ^ (1 << bit));
+        }
+    }
+}
+
+static void every_cut_state_is_refused(void)
+{
+    const stk_state state = example();
+    const char *const text = text_of(&state);
+    for (size_t size = 0; size < strlen(text); size++) expect_refused(text, size, "");
+}
+
+static void a_strange_line_is_refused_and_named(void)
+{
+    const struct { const char *from, *to, *words; } cases[] = {
+        {"stoker-state 1", "stoker-state 2", "format 2"},
+        {"stoker-state 1", "another-file 1", "stoker-state is expected"},
+        {"epoch 3\n", "epoch 3\nqueue 7\n", "queue 7"},
+        {"epoch 3\n", "", "epoch is expected"},
+        {"epoch 3\nrows 4667136\n", "rows 4667136\nepoch 3\n", "epoch is expected"},
+        {"epoch 3\n", "epoch 3\nepoch 3\n", "rows is expected"},
+        {"rows 4667136", "rows -1", "rows"},
+        {"rows 4667136", "rows 04667136", "rows"},
+        {"rows 4667136", "rows 4667136.0", "rows"},
+        {"rows 4667136", "rows 18446744073709551616", "rows"},
+        {"rows 4667136", "rows ", "rows"},
+        {"micro 2", "micro 4294967296", "micro"},
+        {"micro 2", "micro 0", "above 0"},
+        {"micro 2", "micro 1\r", "micro"},
+        {"5e0f7c19\nmodel", "5E0F7C19\nmodel", "32 hex digits"},
+        {"checksum ", "x\n", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const text = edited(cases[i].from, cases[i].to, true);
+        expect_refused(text, strlen(text), cases[i].words);
+    }
+    const char *const changed = edited("step 18231", "step 18232", false);
+    expect_refused(changed, strlen(changed), "checksum");
+}
+
+static void what_follows_the_checksum_is_refused(void)
+{
+    char text[STK_STATE_TEXT_MAX];
+    const stk_state state = example();
+    strcpy(text, text_of(&state));
+    strcat(text, "\n");
+    expect_refused(text, strlen(text), "follows");
+}
+
+static void a_state_needs_room(void)
+{
+    stk_error err;
+    char text[STK_STATE_TEXT_MAX];
+    const stk_state state = example();
+    const size_t size = strlen(text_of(&state));
+    for (size_t room = 1; room <= size; room += 7) CHECK_INT(stk_state_write(&state, text, room, &err), STK_ERR_USAGE);
+    CHECK_OK(stk_state_write(&state, text, size + 1, &err), err);
+}
+
+static void a_saved_state_loads(void)
+{
+    stk_error err;
+    char path[400];
+    snprintf(path, sizeof path, "%s/run.state", test_folder());
+    stk_state state = example(), back;
+    for (int i = 0; i < 2; i++) { /* the second save replaces the first */
+        state.step++;
+        CHECK_OK(stk_state_save(&state, path, &err), err);
+        CHECK_OK(stk_state_load(&back, path, &err), err);
+        expect_same(&back, &state);
+    }
+}
+
+static void a_state_that_cannot_be_read_is_named(void)
+{
+    stk_error err;
+    char path[400];
+    stk_state state;
+    snprintf(path, sizeof path, "%s/none.state", test_folder());
+    CHECK_INT(stk_state_load(&state, path, &err), STK_ERR_SYSTEM);
+    CHECK_HAS(err.file, "none.state");
+
+    snprintf(path, sizeof path, "%s/broken.state", test_folder());
+    FILE *const file = fopen(path, "wb");
+    CHECK(file && fputs("stoker-state 1\nfinger", file) >= 0 && fclose(file) == 0);
+    CHECK_INT(stk_state_load(&state, path, &err), STK_ERR_STATE);
+    CHECK_HAS(err.file, "broken.state");
+
+    CHECK_INT(stk_state_load(&state, test_folder(), &err), STK_ERR_SYSTEM);
+}
+
+static void a_failed_save_leaves_nothing(void)
+{
+    stk_error err;
+    char path[400];
+    snprintf(path, sizeof path, "%s/no/such/folder/run.state", test_folder());
+    const stk_state state = example();
+    CHECK_INT(stk_state_save(&state, path, &err), STK_ERR_SYSTEM);
+    CHECK_HAS(err.file, "run.state");
+    struct stat info;
+    CHECK(stat(path, &info) != 0);
+}
+
+int main(int argc, char **argv)
+{
+    TEST_MAIN(argc, argv, TEST(a_state_comes_back_as_it_was), TEST(the_text_of_a_state_never_changes),
+              TEST(every_changed_byte_is_noticed), TEST(every_cut_state_is_refused),
+              TEST(a_strange_line_is_refused_and_named), TEST(what_follows_the_checksum_is_refused),
+              TEST(a_state_needs_room), TEST(a_saved_state_loads), TEST(a_state_that_cannot_be_read_is_named),
+              TEST(a_failed_save_leaves_nothing));
+}
