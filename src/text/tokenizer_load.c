@@ -387,6 +387,21 @@ static stk_status read_file(char **text, size_t *size_bytes, const char *path, s
     return stk_fail_at(err, STK_ERR_MODEL, path, 0, "%s", inner.message);
 }
 
+stk_status stk_tokenizer_load(stk_tokenizer **out, stk_str json, const char *path, stk_error *err)
+{
+    *out = NULL;
+    loader l = {.t = stk_alloc(STK_TAG_MODEL, sizeof *l.t), .path = path, .err = err};
+    if (!l.t) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a tokenizer");
+    stk_pool_init(&l.t->added_texts, STK_TAG_MODEL);
+    stk_buffer_init(&l.token, STK_TAG_MODEL, MAX_FILE_BYTES);
+    make_byte_map(l.byte_of);
+    const stk_status status = load_text(&l, json.data, json.size_bytes);
+    stk_buffer_deinit(&l.token);
+    if (status < 0) stk_tokenizer_close(&l.t);
+    *out = l.t;
+    return status;
+}
+
 stk_status stk_tokenizer_open(stk_tokenizer **out, const char *model_folder, stk_error *err)
 {
     *out = NULL;
@@ -395,21 +410,7 @@ stk_status stk_tokenizer_open(stk_tokenizer **out, const char *model_folder, stk
     char *text;
     size_t size_bytes;
     STK_TRY(read_file(&text, &size_bytes, path, err));
-    stk_status status = STK_ERR_NOMEM;
-    loader l = {.t = stk_alloc(STK_TAG_MODEL, sizeof *l.t), .path = path, .err = err};
-    if (!l.t) {
-        stk_fail(err, STK_ERR_NOMEM, "out of memory: a tokenizer");
-        goto free_text;
-    }
-    stk_pool_init(&l.t->added_texts, STK_TAG_MODEL);
-    stk_buffer_init(&l.token, STK_TAG_MODEL, MAX_FILE_BYTES);
-    make_byte_map(l.byte_of);
-    status = load_text(&l, text, size_bytes);
-    stk_buffer_deinit(&l.token);
-    if (status < 0) stk_tokenizer_close(&l.t);
-    *out = l.t;
-
-free_text:
+    const stk_status status = stk_tokenizer_load(out, (stk_str){text, size_bytes}, path, err);
     stk_free(text);
     return status;
 }

@@ -31,6 +31,9 @@ struct stk_tokenizer {
     stk_pool added_texts;
 };
 
+/* As stk_tokenizer_open, from the text of a tokenizer.json; path names it in errors. */
+stk_status stk_tokenizer_load(stk_tokenizer **out, stk_str json, const char *path, stk_error *err) STK_MUST_USE;
+
 /* The id of a regular entry, -1 if there is none. */
 int32_t stk_vocab_find(const stk_tokenizer *tokenizer, const void *bytes, size_t size_bytes);
 
