@@ -1,8 +1,8 @@
-/* fuzz_template.c - a hostile turn format and a hostile conversation: what comes out has as many pads as media, labels
- * that were counted, ids of the vocabulary, and no label on a medium.
+/* fuzz_template.c - a hostile turn format and a hostile conversation: what comes out has as many pads as
+ * media, labels that were counted, ids of the vocabulary, and no label on a medium.
  *
- * An input is three letters (template, control_tokens, labels), the strings of a turn format with tabs between, a line
- * break, and a record. */
+ * An input is three letters (template, control_tokens, labels), the strings of a turn format with tabs
+ * between, a line break, and a record. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,25 +20,33 @@ static void require(bool condition)
     if (!condition) abort();
 }
 
-/* The vocabulary: the 256 bytes in the order of their characters, no merge, and the added tokens that templates write. */
+/* The vocabulary: the 256 bytes in the order of their characters, no merge, and the added tokens that
+ * templates write. */
 static void write_vocabulary(FILE *file)
 {
-    static const char *const added[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>",
-                                        "<|image_pad|>", "<|video_pad|>", "<tool_call>", "</tool_call>", "<tool_response>",
-                                        "</tool_response>", "<think>", "</think>"};
+    static const char *const added[] = {
+        "<|endoftext|>",    "<|im_start|>",  "<|im_end|>",  "<|vision_start|>", "<|vision_end|>",
+        "<|image_pad|>",    "<|video_pad|>", "<tool_call>", "</tool_call>",     "<tool_response>",
+        "</tool_response>", "<think>",       "</think>"};
     fputs("{\"added_tokens\":[", file);
     for (int i = 0; i < 13; i++)
-        fprintf(file, "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
-                "\"normalized\":false,\"special\":%s}", i ? "," : "", 256 + i, added[i], i < 7 ? "true" : "false");
-    fputs("],\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
-          "\"pattern\":{\"Regex\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?"
-          "[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Isolated\","
-          "\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":false,\"use_regex\":false}]},"
-          "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{", file);
+        fprintf(file,
+                "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+                "\"normalized\":false,\"special\":%s}",
+                i ? "," : "", 256 + i, added[i], i < 7 ? "true" : "false");
+    fputs("],\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{"
+          "\"type\":\"Split\","
+          "\"pattern\":{\"Regex\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|"
+          "\\\\p{N}| ?"
+          "[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":"
+          "\"Isolated\","
+          "\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":false,\"use_"
+          "regex\":false}]},"
+          "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{",
+          file);
     int id = 0;
     for (int c = 33; c < 324; c++)
-        if (c < 127 || (c > 160 && c != 173))
-            fprintf(file, "%s\"\\u%04x\":%d", id ? "," : "", c, id), id++;
+        if (c < 127 || (c > 160 && c != 173)) fprintf(file, "%s\"\\u%04x\":%d", id ? "," : "", c, id), id++;
     require(id == 256);
     fputs("}}}\n", file);
 }
@@ -125,13 +133,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (stk_record_parse(&sample, &record_rules, record, &reason, &err) != STK_OK) return 0;
     stk_template *t = open_template(data[0], line);
     if (!t) return 0;
-    const stk_text_rules rules = {.labels = (stk_label_rule)(data[2] % 3), .control_tokens = (stk_control_rule)(data[1] % 3)};
+    const stk_text_rules rules = {.labels = (stk_label_rule)(data[2] % 3),
+                                  .control_tokens = (stk_control_rule)(data[1] % 3)};
     stk_tokens tokens;
     const stk_status status = stk_text_encode(&tokens, tokenizer, t, &rules, &sample, scratch, &reason, &err);
     if (status == STK_OK)
         check_tokens(&tokens, &rules);
     else
-        require((status == STK_ERR_OPTION || (status == STK_ERR_RECORD && reason != STK_REASON_NONE)) && err.message[0]);
+        require((status == STK_ERR_OPTION || (status == STK_ERR_RECORD && reason != STK_REASON_NONE)) &&
+                err.message[0]);
     stk_template_close(&t);
     return 0;
 }

@@ -85,13 +85,14 @@ void stk_text_scratch_destroy(stk_text_scratch *s)
     stk_free(s);
 }
 
-stk_status stk_tokenizer_encode(const int32_t **id, uint32_t *count, const stk_tokenizer *tokenizer, stk_str text,
-                                stk_text_scratch *scratch, stk_error *err)
+stk_status stk_tokenizer_encode(const int32_t **id, uint32_t *count, const stk_tokenizer *tokenizer,
+                                stk_str text, stk_text_scratch *scratch, stk_error *err)
 {
     *id = NULL;
     *count = 0;
     if (text.size_bytes > scratch->max_text_bytes)
-        return stk_fail(err, STK_ERR_RECORD, "a text of %zu bytes is longer than limits.text_bytes", text.size_bytes);
+        return stk_fail(err, STK_ERR_RECORD, "a text of %zu bytes is longer than limits.text_bytes",
+                        text.size_bytes);
     stk_encoder_clear(&scratch->encoder);
     STK_TRY(stk_encoder_append(&scratch->encoder, tokenizer, text, 0, true, err));
     *id = scratch->encoder.id;
@@ -99,7 +100,8 @@ stk_status stk_tokenizer_encode(const int32_t **id, uint32_t *count, const stk_t
     return STK_OK;
 }
 
-/* --- control tokens ------------------------------------------------------------------------------------------- */
+/* --- control tokens
+ * ------------------------------------------------------------------------------------------- */
 
 static bool is_listed(stk_str_list list, stk_str token)
 {
@@ -111,7 +113,8 @@ static bool is_listed(stk_str_list list, stk_str token)
 /* Tokens that never become live ids in an answer under `plain`: a turn's marks and the pads of media. */
 static bool is_turn_or_pad(const stk_template *chat_template, stk_str token)
 {
-    static const char *const always[] = {"<|im_start|>", "<|im_end|>", "<|image_pad|>", "<|video_pad|>", "<|audio_pad|>"};
+    static const char *const always[] = {"<|im_start|>", "<|im_end|>", "<|image_pad|>", "<|video_pad|>",
+                                         "<|audio_pad|>"};
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         if (stk_str_is(token, always[i])) return true;
     return chat_template->is_declared && stk_template_writes(chat_template, token);
@@ -127,34 +130,40 @@ static int longest_first(const void *a, const void *b)
 /* Added tokens of white space are ordinary text, as in the reference. */
 static bool is_control(const stk_template *chat_template, const stk_added_token *added)
 {
-    return added->special || (stk_str_strip(added->text).size_bytes && stk_template_writes(chat_template, added->text));
+    return added->special ||
+           (stk_str_strip(added->text).size_bytes && stk_template_writes(chat_template, added->text));
 }
 
-static stk_status fill_control_set(stk_text_scratch *s, const stk_tokenizer *tokenizer, const stk_template *chat_template,
-                                   const stk_text_rules *rules, stk_error *err)
+static stk_status fill_control_set(stk_text_scratch *s, const stk_tokenizer *tokenizer,
+                                   const stk_template *chat_template, const stk_text_rules *rules,
+                                   stk_error *err)
 {
     stk_buffer_clear(&s->control_tokens);
     stk_buffer_clear(&s->control_texts);
     size_t text_bytes = 0;
     for (size_t i = 0; i < stk_tokenizer_added_count(tokenizer); i++)
         text_bytes += stk_tokenizer_added(tokenizer, i)->text.size_bytes;
-    STK_TRY(stk_buffer_reserve(&s->control_texts, text_bytes, err)); /* so that what is appended stays in place */
+    STK_TRY(
+        stk_buffer_reserve(&s->control_texts, text_bytes, err)); /* so that what is appended stays in place */
 
     s->control = (stk_control_set){.marks = rules->control_tokens != STK_CONTROL_REFERENCE};
     for (size_t i = 0; i < stk_tokenizer_added_count(tokenizer); i++) {
         const stk_added_token *const added = stk_tokenizer_added(tokenizer, i);
-        if (!is_control(chat_template, added) || is_listed(rules->allow_control_tokens, added->text)) continue;
+        if (!is_control(chat_template, added) || is_listed(rules->allow_control_tokens, added->text))
+            continue;
         const char *const copy = (const char *)s->control_texts.data + s->control_texts.size_bytes;
         STK_TRY(stk_buffer_append(&s->control_texts, added->text.data, added->text.size_bytes, err));
         const stk_control_token token = {
             .text = {copy, added->text.size_bytes},
-            .in_answers = rules->control_tokens == STK_CONTROL_SANITIZE || is_turn_or_pad(chat_template, added->text),
+            .in_answers =
+                rules->control_tokens == STK_CONTROL_SANITIZE || is_turn_or_pad(chat_template, added->text),
         };
         STK_TRY(stk_buffer_append(&s->control_tokens, &token, sizeof token, err));
         s->control.starts[(unsigned char)copy[0]] = true;
         s->control.count++;
     }
-    if (s->control.count) qsort(s->control_tokens.data, s->control.count, sizeof(stk_control_token), longest_first);
+    if (s->control.count)
+        qsort(s->control_tokens.data, s->control.count, sizeof(stk_control_token), longest_first);
     s->control.token = (const stk_control_token *)s->control_tokens.data;
     return STK_OK;
 }
@@ -168,10 +177,12 @@ static uint64_t hash_list(stk_str_list list)
 }
 
 /* Made anew only where tokenizer, template or rules are others than those of the sample before. */
-static stk_status prepare_control(stk_text_scratch *s, const stk_tokenizer *tokenizer, const stk_template *chat_template,
-                                  const stk_text_rules *rules, stk_error *err)
+static stk_status prepare_control(stk_text_scratch *s, const stk_tokenizer *tokenizer,
+                                  const stk_template *chat_template, const stk_text_rules *rules,
+                                  stk_error *err)
 {
-    control_key key = {.allowed = hash_list(rules->allow_control_tokens), .rule = (uint32_t)rules->control_tokens,
+    control_key key = {.allowed = hash_list(rules->allow_control_tokens),
+                       .rule = (uint32_t)rules->control_tokens,
                        .ready = 1};
     stk_tokenizer_digest(tokenizer, key.tokenizer);
     stk_template_digest(chat_template, key.chat_template);
@@ -187,9 +198,11 @@ static stk_status prepare_control(stk_text_scratch *s, const stk_tokenizer *toke
     return STK_OK;
 }
 
-/* --- segments ------------------------------------------------------------------------------------------------- */
+/* --- segments
+ * ------------------------------------------------------------------------------------------------- */
 
-static stk_status add_segment(stk_text_scratch *s, size_t begin_bytes, size_t end_bytes, bool live, stk_error *err)
+static stk_status add_segment(stk_text_scratch *s, size_t begin_bytes, size_t end_bytes, bool live,
+                              stk_error *err)
 {
     const segment added = {begin_bytes, end_bytes, live};
     return begin_bytes == end_bytes ? STK_OK : stk_buffer_append(&s->segments, &added, sizeof added, err);
@@ -206,15 +219,16 @@ static const char *next_mark(const char *from, const char *end)
     return NULL;
 }
 
-/* The added token that stands between the mark at the start of text and an end mark; size 0: this is a lone mark, left
- * over where a template cut the text. */
+/* The added token that stands between the mark at the start of text and an end mark; size 0: this is a lone
+ * mark, left over where a template cut the text. */
 static stk_str marked_token(const stk_tokenizer *tokenizer, stk_str text)
 {
     stk_str found = {NULL, 0};
     if (text.data[3] != STK_MARK_BEGIN[3]) return found;
     for (size_t i = 0; i < stk_tokenizer_added_count(tokenizer); i++) {
         const stk_str token = stk_tokenizer_added(tokenizer, i)->text;
-        if (token.size_bytes <= found.size_bytes || token.size_bytes + 2 * STK_MARK_BYTES > text.size_bytes) continue;
+        if (token.size_bytes <= found.size_bytes || token.size_bytes + 2 * STK_MARK_BYTES > text.size_bytes)
+            continue;
         const char *const inside = text.data + STK_MARK_BYTES;
         if (memcmp(inside, token.data, token.size_bytes) == 0 &&
             memcmp(inside + token.size_bytes, STK_MARK_END, STK_MARK_BYTES) == 0)
@@ -241,8 +255,8 @@ static void keep_until(unmarking *u, size_t stop)
 }
 
 /* Take the marks out; note the segments between and within them. */
-static stk_status take_marks_out(stk_text_scratch *s, const stk_tokenizer *tokenizer, size_t *end, size_t end_count,
-                                 stk_error *err)
+static stk_status take_marks_out(stk_text_scratch *s, const stk_tokenizer *tokenizer, size_t *end,
+                                 size_t end_count, stk_error *err)
 {
     unmarking u = {.text = (char *)s->render.text.data, .end = end, .end_count = end_count};
     const char *const stop = u.text + s->render.text.size_bytes;
@@ -286,7 +300,8 @@ static stk_status cut_segments(stk_text_scratch *s, const stk_tokenizer *tokeniz
     return STK_OK;
 }
 
-static stk_status encode_segments(stk_text_scratch *s, const stk_tokenizer *tokenizer, stk_reason *reason, stk_error *err)
+static stk_status encode_segments(stk_text_scratch *s, const stk_tokenizer *tokenizer, stk_reason *reason,
+                                  stk_error *err)
 {
     const segment *const list = (const segment *)(const void *)s->segments.data;
     const size_t count = s->segments.size_bytes / sizeof *list;
@@ -302,10 +317,12 @@ static stk_status encode_segments(stk_text_scratch *s, const stk_tokenizer *toke
     return STK_OK;
 }
 
-/* --- the sample ----------------------------------------------------------------------------------------------- */
+/* --- the sample
+ * ----------------------------------------------------------------------------------------------- */
 
 /* The pads among the ids are those of the sample's media, in order, or the record cannot be used. */
-static stk_status find_media(stk_text_scratch *s, const stk_sample *sample, stk_reason *reason, stk_error *err)
+static stk_status find_media(stk_text_scratch *s, const stk_sample *sample, stk_reason *reason,
+                             stk_error *err)
 {
     stk_buffer_clear(&s->media_at);
     size_t pads = 0;
@@ -321,12 +338,16 @@ static stk_status find_media(stk_text_scratch *s, const stk_sample *sample, stk_
     if (fits && pads == sample->media_count) return STK_OK;
     if (pads < sample->media_count) {
         *reason = STK_REASON_TEMPLATE;
-        return stk_fail(err, STK_ERR_RECORD, "the template writes %zu of %zu media: it leaves out those of system and "
-                                             "assistant turns", pads, sample->media_count);
+        return stk_fail(err, STK_ERR_RECORD,
+                        "the template writes %zu of %zu media: it leaves out those of system and "
+                        "assistant turns",
+                        pads, sample->media_count);
     }
     *reason = STK_REASON_CONTROL;
-    return stk_fail(err, STK_ERR_RECORD, "%zu media pads for %zu media: pads are typed in the text; control_tokens: plain "
-                                         "takes them as text", pads, sample->media_count);
+    return stk_fail(err, STK_ERR_RECORD,
+                    "%zu media pads for %zu media: pads are typed in the text; control_tokens: plain "
+                    "takes them as text",
+                    pads, sample->media_count);
 }
 
 /* Does white space with a line break in it begin the text? */
@@ -341,7 +362,8 @@ static bool begins_with_line_break(stk_str text)
 }
 
 /* What the index counts because it changes labels: finetune. */
-static uint32_t find_notes(const stk_text_scratch *s, const stk_sample *sample, const stk_template *chat_template)
+static uint32_t find_notes(const stk_text_scratch *s, const stk_sample *sample,
+                           const stk_template *chat_template)
 {
     uint32_t notes = s->render.notes;
     for (uint32_t i = 0; s->scan.assistant >= 0 && i < s->encoder.count; i++)
@@ -356,8 +378,9 @@ static uint32_t find_notes(const stk_text_scratch *s, const stk_sample *sample, 
     return notes;
 }
 
-static stk_status render_sample(stk_text_scratch *s, const stk_template *chat_template, const stk_text_rules *rules,
-                                const stk_sample *sample, stk_reason *reason, stk_error *err)
+static stk_status render_sample(stk_text_scratch *s, const stk_template *chat_template,
+                                const stk_text_rules *rules, const stk_sample *sample, stk_reason *reason,
+                                stk_error *err)
 {
     bool has_answer = false;
     for (size_t i = 0; i < sample->turn_count; i++) has_answer |= sample->turn[i].role == STK_ROLE_ASSISTANT;
@@ -384,17 +407,22 @@ static stk_status label_sample(stk_tokens *tokens, stk_text_scratch *s, const st
     STK_TRY(stk_buffer_reserve(&s->trained, e->count, err));
     const uint32_t *const media_at = (const uint32_t *)(const void *)s->media_at.data;
     stk_labels_mark(s->trained.data, e, (const stk_stretch *)(const void *)s->render.stretches.data,
-                    s->render.stretches.size_bytes / sizeof(stk_stretch), sample, rules->labels, s->scan, media_at,
-                    sample->media_count);
+                    s->render.stretches.size_bytes / sizeof(stk_stretch), sample, rules->labels, s->scan,
+                    media_at, sample->media_count);
     uint32_t supervised = 0;
     for (uint32_t i = 0; i < e->count; i++) supervised += s->trained.data[i];
     if (!supervised) {
         *reason = STK_REASON_UNTRAINED;
-        return stk_fail(err, STK_ERR_RECORD, "no token of the record gets a label: see the labels option and the turns' "
-                                             "train keys");
+        return stk_fail(err, STK_ERR_RECORD,
+                        "no token of the record gets a label: see the labels option and the turns' "
+                        "train keys");
     }
-    *tokens = (stk_tokens){.id = e->id, .trained = s->trained.data, .media_at = media_at, .count = e->count,
-                           .media_count = (uint32_t)sample->media_count, .supervised_count = supervised,
+    *tokens = (stk_tokens){.id = e->id,
+                           .trained = s->trained.data,
+                           .media_at = media_at,
+                           .count = e->count,
+                           .media_count = (uint32_t)sample->media_count,
+                           .supervised_count = supervised,
                            .rendered = {(const char *)s->render.text.data, s->render.text.size_bytes}};
     return STK_OK;
 }
@@ -404,18 +432,22 @@ static stk_status check_label_rule(const stk_tokenizer *tokenizer, const stk_tem
 {
     if (rules->labels != STK_LABELS_FINETUNE) return STK_OK;
     if (chat_template->is_qwen35)
-        return stk_fail(err, STK_ERR_OPTION, "labels: finetune does not go with the template %s, whose vocabulary the "
-                                             "fine-tune code does not know: use labels: answers", chat_template->name);
+        return stk_fail(err, STK_ERR_OPTION,
+                        "labels: finetune does not go with the template %s, whose vocabulary the "
+                        "fine-tune code does not know: use labels: answers",
+                        chat_template->name);
     if (stk_tokenizer_id(tokenizer, STK_LITERAL("assistant")) < 0 ||
         stk_tokenizer_id(tokenizer, STK_LITERAL("<|im_end|>")) < 0)
-        return stk_fail(err, STK_ERR_OPTION, "labels: finetune looks for the tokens \"assistant\" and <|im_end|>, and the "
-                                             "vocabulary has not both: use labels: answers");
+        return stk_fail(err, STK_ERR_OPTION,
+                        "labels: finetune looks for the tokens \"assistant\" and <|im_end|>, and the "
+                        "vocabulary has not both: use labels: answers");
     return STK_OK;
 }
 
-static stk_status encode_sample(stk_tokens *tokens, const stk_tokenizer *tokenizer, const stk_template *chat_template,
-                                const stk_text_rules *rules, const stk_sample *sample, stk_text_scratch *s,
-                                stk_reason *reason, stk_error *err)
+static stk_status encode_sample(stk_tokens *tokens, const stk_tokenizer *tokenizer,
+                                const stk_template *chat_template, const stk_text_rules *rules,
+                                const stk_sample *sample, stk_text_scratch *s, stk_reason *reason,
+                                stk_error *err)
 {
     STK_TRY(check_label_rule(tokenizer, chat_template, rules, err));
     STK_TRY(prepare_control(s, tokenizer, chat_template, rules, err));
@@ -423,8 +455,10 @@ static stk_status encode_sample(stk_tokens *tokens, const stk_tokenizer *tokeniz
     STK_TRY(cut_segments(s, tokenizer, err));
     if (s->render.text.size_bytes > s->max_text_bytes) {
         *reason = STK_REASON_RECORD_LIMIT;
-        return stk_fail(err, STK_ERR_RECORD, "%zu bytes of text, and limits.text_bytes is %llu: raise it, or split the "
-                                             "record", s->render.text.size_bytes, (unsigned long long)s->max_text_bytes);
+        return stk_fail(err, STK_ERR_RECORD,
+                        "%zu bytes of text, and limits.text_bytes is %llu: raise it, or split the "
+                        "record",
+                        s->render.text.size_bytes, (unsigned long long)s->max_text_bytes);
     }
     STK_TRY(encode_segments(s, tokenizer, reason, err));
     STK_TRY(find_media(s, sample, reason, err));
@@ -433,13 +467,15 @@ static stk_status encode_sample(stk_tokens *tokens, const stk_tokenizer *tokeniz
     return STK_OK;
 }
 
-stk_status stk_text_encode(stk_tokens *tokens, const stk_tokenizer *tokenizer, const stk_template *chat_template,
-                           const stk_text_rules *rules, const stk_sample *sample, stk_text_scratch *scratch,
-                           stk_reason *reason, stk_error *err)
+stk_status stk_text_encode(stk_tokens *tokens, const stk_tokenizer *tokenizer,
+                           const stk_template *chat_template, const stk_text_rules *rules,
+                           const stk_sample *sample, stk_text_scratch *scratch, stk_reason *reason,
+                           stk_error *err)
 {
     *tokens = (stk_tokens){0};
     *reason = STK_REASON_NONE;
-    const stk_status status = encode_sample(tokens, tokenizer, chat_template, rules, sample, scratch, reason, err);
+    const stk_status status =
+        encode_sample(tokens, tokenizer, chat_template, rules, sample, scratch, reason, err);
     if (status < 0) stk_error_stage(err, STK_STAGE_TEXT);
     return status;
 }
@@ -454,7 +490,8 @@ stk_status stk_text_rules_check(const stk_tokenizer *tokenizer, const stk_templa
         for (size_t k = 0; k < stk_tokenizer_added_count(tokenizer) && !found; k++)
             found = stk_str_equal(stk_tokenizer_added(tokenizer, k)->text, wanted);
         if (!found)
-            return stk_fail(err, STK_ERR_OPTION, "allow_control_tokens: \"%.*s\" is no added token of the checkpoint",
+            return stk_fail(err, STK_ERR_OPTION,
+                            "allow_control_tokens: \"%.*s\" is no added token of the checkpoint",
                             STK_STR_ARGS(wanted));
     }
     return STK_OK;

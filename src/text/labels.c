@@ -1,9 +1,9 @@
 /* labels.c - which tokens have labels.
  *
- * answers, last: every token that overlaps a stretch of the rendered text which the template wrote as an answer, end of
- * turn and line break included.  Ids are never searched.  A turn's own `train` key wins over the rule.
- * finetune: the scan over ids of qwen-vl-finetune, with its faults (section 5.1); it may put labels on a medium when
- * the word "assistant" stands before it. */
+ * answers, last: every token that overlaps a stretch of the rendered text which the template wrote as an
+ * answer, end of turn and line break included.  Ids are never searched.  A turn's own `train` key wins over
+ * the rule. finetune: the scan over ids of qwen-vl-finetune, with its faults (section 5.1); it may put labels
+ * on a medium when the word "assistant" stands before it. */
 #include "text/labels.h"
 
 static const stk_turn *last_answer(const stk_sample *sample)
@@ -29,12 +29,13 @@ static void scan_ids(uint8_t *trained, const int32_t *id, uint32_t count, stk_sc
 
 static bool is_trained_by_rule(const stk_turn *turn, stk_label_rule rule, const stk_turn *last)
 {
-    return turn->role == STK_ROLE_ASSISTANT && (rule == STK_LABELS_ANSWERS || (rule == STK_LABELS_LAST && turn == last));
+    return turn->role == STK_ROLE_ASSISTANT &&
+           (rule == STK_LABELS_ANSWERS || (rule == STK_LABELS_LAST && turn == last));
 }
 
-void stk_labels_mark(uint8_t *trained, const stk_encoder *encoder, const stk_stretch *stretch, size_t stretch_count,
-                     const stk_sample *sample, stk_label_rule rule, stk_scan_ids scan, const uint32_t *media_at,
-                     size_t media_count)
+void stk_labels_mark(uint8_t *trained, const stk_encoder *encoder, const stk_stretch *stretch,
+                     size_t stretch_count, const stk_sample *sample, stk_label_rule rule, stk_scan_ids scan,
+                     const uint32_t *media_at, size_t media_count)
 {
     memset(trained, 0, encoder->count);
     if (rule == STK_LABELS_FINETUNE) scan_ids(trained, encoder->id, encoder->count, scan);

@@ -1,7 +1,7 @@
 /* pyjson.c - JSON as Python writes it.
  *
- * Separators ", " and ": ", keys in the order of the record, escapes only where JSON demands them, floats as repr().
- * Not here: which strings are data (the sink knows). */
+ * Separators ", " and ": ", keys in the order of the record, escapes only where JSON demands them, floats as
+ * repr(). Not here: which strings are data (the sink knows). */
 #include "text/pyjson.h"
 
 #include <math.h>
@@ -62,9 +62,9 @@ static bool next_up(char *digit, int count)
 
 /* The fewest digits that read back as value (> 0): d.ddd times ten to the exponent.  Returns their number.
  *
- * The nearest number of so many digits is nearly always the one.  Just above a power of two the spacing below is half
- * of that above, so there the next one up may read back where the nearest does not (2^-44).  Only digits are read
- * and written, because the decimal point belongs to the process's locale. */
+ * The nearest number of so many digits is nearly always the one.  Just above a power of two the spacing below
+ * is half of that above, so there the next one up may read back where the nearest does not (2^-44).  Only
+ * digits are read and written, because the decimal point belongs to the process's locale. */
 static int shortest_digits(char digit[24], int *exponent, double value)
 {
     for (int count = 1;; count++) {
@@ -99,8 +99,8 @@ size_t stk_pyjson_float(char out[STK_PYJSON_FLOAT_BYTES], double value)
         out[at++] = digit[0];
         if (count > 1) out[at++] = '.';
         for (int i = 1; i < count; i++) out[at++] = digit[i];
-        return at + (size_t)snprintf(out + at, STK_PYJSON_FLOAT_BYTES - at, "e%c%02d", exponent < 0 ? '-' : '+',
-                                     exponent < 0 ? -exponent : exponent);
+        return at + (size_t)snprintf(out + at, STK_PYJSON_FLOAT_BYTES - at, "e%c%02d",
+                                     exponent < 0 ? '-' : '+', exponent < 0 ? -exponent : exponent);
     }
     if (exponent < 0) {
         out[at++] = '0';
@@ -144,7 +144,8 @@ static stk_status write_array(const stk_pyjson_sink *sink, const json_t *array, 
 static stk_status write_value(const stk_pyjson_sink *sink, const json_t *value, int depth)
 {
     if (depth > STK_PYJSON_DEPTH)
-        return stk_fail(sink->err, STK_ERR_RECORD, "tools or arguments are nested more than %d deep", STK_PYJSON_DEPTH);
+        return stk_fail(sink->err, STK_ERR_RECORD, "tools or arguments are nested more than %d deep",
+                        STK_PYJSON_DEPTH);
     char number[STK_PYJSON_FLOAT_BYTES];
     switch (json_typeof(value)) {
     case JSON_OBJECT: return write_object(sink, value, depth + 1);
@@ -155,8 +156,9 @@ static stk_status write_value(const stk_pyjson_sink *sink, const json_t *value, 
         return write_string(sink, text);
     }
     case JSON_INTEGER:
-        return append(sink, number,
-                      (size_t)snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value)));
+        return append(
+            sink, number,
+            (size_t)snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value)));
     case JSON_REAL: return append(sink, number, stk_pyjson_float(number, json_real_value(value)));
     case JSON_TRUE: return append(sink, "true", 4);
     case JSON_FALSE: return append(sink, "false", 5);

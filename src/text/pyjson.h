@@ -11,8 +11,8 @@
 /* Where the bytes go. */
 typedef struct stk_pyjson_sink {
     stk_status (*append)(void *context, stk_str text);
-    /* *out is what to write for a string value of the data (keys are written as they are); valid until the next call.
-     * NULL: as it is. */
+    /* *out is what to write for a string value of the data (keys are written as they are); valid until the
+     * next call. NULL: as it is. */
     stk_status (*value)(void *context, stk_str *out, stk_str text);
     void *context;
     stk_error *err;

@@ -1,7 +1,7 @@
 /* render.c - writing the rendered string: literals, data with marks, JSON, Python's white space.
  *
- * Not here: what comes in which order (render_qwen.c, render_qwen35.c, turn_format.c), taking the marks out again
- * (encode.c). */
+ * Not here: what comes in which order (render_qwen.c, render_qwen35.c, turn_format.c), taking the marks out
+ * again (encode.c). */
 #include "text/render.h"
 
 #include <stdarg.h>
@@ -41,7 +41,8 @@ void stk_render_begin(stk_render *render, const stk_control_set *control, const 
     const bool has_own = sample->turn_count && sample->turn[0].role == STK_ROLE_SYSTEM;
     render->has_system_turn = rules->system.data && !has_own;
     render->system_part = (stk_turn_part){.kind = STK_PART_TEXT, .text = rules->system};
-    render->system_turn = (stk_turn){.role = STK_ROLE_SYSTEM, .part = &render->system_part,
+    render->system_turn = (stk_turn){.role = STK_ROLE_SYSTEM,
+                                     .part = &render->system_part,
                                      .part_count = rules->system.size_bytes ? 1 : 0};
 }
 
@@ -50,8 +51,9 @@ stk_status stk_render_raw(stk_render *render, stk_buffer *to, stk_str text)
     if (text.size_bytes == 0) return STK_OK;
     if (text.size_bytes > to->max_bytes - to->size_bytes) {
         render->reason = STK_REASON_RECORD_LIMIT;
-        return stk_fail(render->err, STK_ERR_RECORD,
-                        "the text of the record is longer than limits.text_bytes: raise it, or split the record");
+        return stk_fail(
+            render->err, STK_ERR_RECORD,
+            "the text of the record is longer than limits.text_bytes: raise it, or split the record");
     }
     return stk_buffer_append(to, text.data, text.size_bytes, render->err);
 }
@@ -145,7 +147,8 @@ stk_status stk_render_json(stk_render *render, stk_buffer *to, const json_t *val
     json_target target = {render, to, &render->piece};
     const stk_pyjson_sink sink = {append_json, mark_json_value, &target, render->err};
     const stk_status status = stk_pyjson_write(&sink, value);
-    if (status == STK_ERR_RECORD && render->reason == STK_REASON_NONE) render->reason = STK_REASON_RECORD_LIMIT;
+    if (status == STK_ERR_RECORD && render->reason == STK_REASON_NONE)
+        render->reason = STK_REASON_RECORD_LIMIT;
     return status;
 }
 
@@ -187,11 +190,12 @@ static size_t space_at(const char *text, const char *end)
     if ((c[0] >= 0x09 && c[0] <= 0x0d) || (c[0] >= 0x1c && c[0] <= 0x20)) return 1;
     if (left >= 2 && c[0] == 0xc2 && (c[1] == 0x85 || c[1] == 0xa0)) return 2;
     if (left < 3) return 0;
-    if (c[0] == 0xe1 && c[1] == 0x9a && c[2] == 0x80) return 3;                  /* U+1680 */
-    if (c[0] == 0xe2 && c[1] == 0x80 && c[2] >= 0x80 && c[2] <= 0x8a) return 3;  /* U+2000 to 200A */
-    if (c[0] == 0xe2 && c[1] == 0x80 && (c[2] == 0xa8 || c[2] == 0xa9 || c[2] == 0xaf)) return 3; /* 2028, 2029, 202F */
-    if (c[0] == 0xe2 && c[1] == 0x81 && c[2] == 0x9f) return 3;                  /* U+205F */
-    if (c[0] == 0xe3 && c[1] == 0x80 && c[2] == 0x80) return 3;                  /* U+3000 */
+    if (c[0] == 0xe1 && c[1] == 0x9a && c[2] == 0x80) return 3;                 /* U+1680 */
+    if (c[0] == 0xe2 && c[1] == 0x80 && c[2] >= 0x80 && c[2] <= 0x8a) return 3; /* U+2000 to 200A */
+    if (c[0] == 0xe2 && c[1] == 0x80 && (c[2] == 0xa8 || c[2] == 0xa9 || c[2] == 0xaf))
+        return 3;                                               /* 2028, 2029, 202F */
+    if (c[0] == 0xe2 && c[1] == 0x81 && c[2] == 0x9f) return 3; /* U+205F */
+    if (c[0] == 0xe3 && c[1] == 0x80 && c[2] == 0x80) return 3; /* U+3000 */
     return 0;
 }
 

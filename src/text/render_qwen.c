@@ -13,7 +13,8 @@ static stk_status write_media(stk_render *render, const stk_sample *sample, cons
 }
 
 /* The parts of a turn, nothing between them. */
-static stk_status write_parts(stk_render *render, const stk_sample *sample, const stk_turn *turn, bool with_media)
+static stk_status write_parts(stk_render *render, const stk_sample *sample, const stk_turn *turn,
+                              bool with_media)
 {
     for (size_t i = 0; i < turn->part_count; i++) {
         const stk_turn_part *const part = &turn->part[i];
@@ -22,8 +23,9 @@ static stk_status write_parts(stk_render *render, const stk_sample *sample, cons
         else if (with_media)
             STK_TRY(write_media(render, sample, part));
         else
-            return stk_render_refuse(render, "the template leaves out the images and videos of %s turns: put them "
-                                             "into a user turn",
+            return stk_render_refuse(render,
+                                     "the template leaves out the images and videos of %s turns: put them "
+                                     "into a user turn",
                                      turn->role == STK_ROLE_SYSTEM ? "system" : "assistant");
     }
     return STK_OK;
@@ -51,7 +53,8 @@ stk_status stk_render_qwen25(const stk_template *chat_template, stk_render *rend
     for (size_t i = 0; i < count; i++) {
         const stk_turn *const turn = stk_render_turn(render, sample, i);
         if (i == 0 && turn->role != STK_ROLE_SYSTEM)
-            STK_TRY(stk_render_literal(render, "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"));
+            STK_TRY(
+                stk_render_literal(render, "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"));
         render->in_answer = turn->role == STK_ROLE_ASSISTANT;
         STK_TRY(stk_render_raw(render, &render->text, header[turn->role]));
         const size_t begin_bytes = render->text.size_bytes;
@@ -74,17 +77,17 @@ static stk_status write_system(stk_render *render, const stk_sample *sample, con
     if (!tool_count) return end_turn(render, begin_bytes, system);
 
     if (system) STK_TRY(stk_render_literal(render, "\n\n"));
-    STK_TRY(stk_render_literal(render,
-                               "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
-                               "provided with function signatures within <tools></tools> XML tags:\n<tools>"));
+    STK_TRY(stk_render_literal(
+        render, "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
+                "provided with function signatures within <tools></tools> XML tags:\n<tools>"));
     for (size_t i = 0; i < tool_count; i++) {
         STK_TRY(stk_render_literal(render, "\n"));
         STK_TRY(stk_render_json(render, &render->text, json_array_get(sample->tools, i)));
     }
-    STK_TRY(stk_render_literal(render,
-                               "\n</tools>\n\nFor each function call, return a json object with function name and "
-                               "arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": "
-                               "<function-name>, \"arguments\": <args-json-object>}\n</tool_call>"));
+    STK_TRY(stk_render_literal(
+        render, "\n</tools>\n\nFor each function call, return a json object with function name and "
+                "arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": "
+                "<function-name>, \"arguments\": <args-json-object>}\n</tool_call>"));
     static const stk_turn no_turn = {.role = STK_ROLE_SYSTEM};
     return end_turn(render, begin_bytes, system ? system : &no_turn);
 }
@@ -123,8 +126,8 @@ static stk_status write_tool_turn(stk_render *render, const stk_sample *sample, 
     return stk_render_literal(render, "<|im_end|>\n");
 }
 
-/* Qwen3-VL Instruct.  A system turn that is not first is dropped in silence, as the template does; the manifest notes
- * it. */
+/* Qwen3-VL Instruct.  A system turn that is not first is dropped in silence, as the template does; the
+ * manifest notes it. */
 stk_status stk_render_qwen3(const stk_template *chat_template, stk_render *render, const stk_sample *sample)
 {
     const size_t count = stk_render_turn_count(render, sample);

@@ -1,8 +1,8 @@
 /* render_qwen35.c - the templates of Qwen3.5, Qwen3.6 and Qwen3.8 (spec-qwen3vl.md section 4.6).
  *
- * The template trims each turn and looks into it for a think block and for tool responses, so a turn's content is
- * built aside, with its marks, and placed afterwards.  The "think" and "nothink" templates of Qwen3.5 differ only in the
- * prompt for generation, which training does not have. */
+ * The template trims each turn and looks into it for a think block and for tool responses, so a turn's
+ * content is built aside, with its marks, and placed afterwards.  The "think" and "nothink" templates of
+ * Qwen3.5 differ only in the prompt for generation, which training does not have. */
 #include "text/template.h"
 
 static stk_str view(const stk_buffer *buffer)
@@ -36,7 +36,8 @@ static const char *find(stk_str text, stk_str word, bool last)
 }
 
 /* The trimmed content of a turn, in render->content until the next call. */
-static stk_status build_content(stk_str *content, stk_render *render, const stk_sample *sample, const stk_turn *turn)
+static stk_status build_content(stk_str *content, stk_render *render, const stk_sample *sample,
+                                const stk_turn *turn)
 {
     stk_buffer_clear(&render->content);
     render->in_answer = turn->role == STK_ROLE_ASSISTANT;
@@ -81,20 +82,27 @@ static stk_status write_tools(stk_render *render, const stk_sample *sample)
         STK_TRY(stk_render_literal(render, "\n"));
         STK_TRY(stk_render_json(render, &render->text, json_array_get(sample->tools, i)));
     }
-    return stk_render_literal(
-        render,
-        "\n</tools>\n\nIf you choose to call a function ONLY reply in the following format with NO suffix:\n\n"
-        "<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n"
-        "<parameter=example_parameter_2>\nThis is the value for the second parameter\nthat can span\nmultiple lines\n"
-        "</parameter>\n</function>\n</tool_call>\n\n<IMPORTANT>\nReminder:\n- Function calls MUST follow the specified "
-        "format: an inner <function=...></function> block must be nested within <tool_call></tool_call> XML tags\n- "
-        "Required parameters MUST be specified\n- You may provide optional reasoning for your function call in natural "
-        "language BEFORE the function call, but NOT after\n- If there is no function call available, answer the "
-        "question like normal with your current knowledge and do not tell the user about function calls\n</IMPORTANT>");
+    return stk_render_literal(render, "\n</tools>\n\nIf you choose to call a function ONLY reply in the "
+                                      "following format with NO suffix:\n\n"
+                                      "<tool_call>\n<function=example_function_name>\n<parameter=example_"
+                                      "parameter_1>\nvalue_1\n</parameter>\n"
+                                      "<parameter=example_parameter_2>\nThis is the value for the second "
+                                      "parameter\nthat can span\nmultiple lines\n"
+                                      "</parameter>\n</function>\n</tool_call>\n\n<IMPORTANT>\nReminder:\n- "
+                                      "Function calls MUST follow the specified "
+                                      "format: an inner <function=...></function> block must be nested "
+                                      "within <tool_call></tool_call> XML tags\n- "
+                                      "Required parameters MUST be specified\n- You may provide optional "
+                                      "reasoning for your function call in natural "
+                                      "language BEFORE the function call, but NOT after\n- If there is no "
+                                      "function call available, answer the "
+                                      "question like normal with your current knowledge and do not tell the "
+                                      "user about function calls\n</IMPORTANT>");
 }
 
 /* Effort line, tools, the record's own text: whichever there are, an empty line between them. */
-static stk_status write_system(const stk_template *chat_template, stk_render *render, const stk_sample *sample)
+static stk_status write_system(const stk_template *chat_template, stk_render *render,
+                               const stk_sample *sample)
 {
     static const stk_turn no_turn = {.role = STK_ROLE_SYSTEM};
     const stk_turn *turn = stk_render_turn(render, sample, 0);
@@ -109,10 +117,10 @@ static stk_status write_system(const stk_template *chat_template, stk_render *re
     STK_TRY(stk_render_literal(render, "<|im_start|>system\n"));
     const size_t begin_bytes = render->text.size_bytes;
     if (chat_template->reasoning_effort)
-        STK_TRY(stk_render_literal(render,
-                                   "Reasoning effort is set to xhigh. Please think carefully through the task, validate "
-                                   "key assumptions, consider plausible alternatives, and prioritize correctness, "
-                                   "consistency, and clarity in the final answer."));
+        STK_TRY(stk_render_literal(
+            render, "Reasoning effort is set to xhigh. Please think carefully through the task, validate "
+                    "key assumptions, consider plausible alternatives, and prioritize correctness, "
+                    "consistency, and clarity in the final answer."));
     if (has_tools) {
         if (render->text.size_bytes > begin_bytes) STK_TRY(stk_render_literal(render, "\n\n"));
         STK_TRY(write_tools(render, sample));
@@ -131,7 +139,8 @@ static stk_status write_argument(const stk_template *chat_template, stk_render *
     STK_TRY(stk_render_literal(render, "<parameter="));
     STK_TRY(stk_render_raw(render, &render->text, stk_str_of(name)));
     STK_TRY(stk_render_literal(render, ">\n"));
-    if (json_is_object(value) || json_is_array(value) || (chat_template->scalars_as_json && !json_is_string(value)))
+    if (json_is_object(value) || json_is_array(value) ||
+        (chat_template->scalars_as_json && !json_is_string(value)))
         STK_TRY(stk_render_json(render, &render->text, value));
     else
         STK_TRY(stk_render_scalar(render, &render->text, value));
@@ -150,7 +159,8 @@ static stk_status write_call(const stk_template *chat_template, stk_render *rend
     json_t *const arguments = (json_t *)(uintptr_t)call->arguments; /* the iteration does not change it */
     if (!none)
         for (void *i = json_object_iter(arguments); i; i = json_object_iter_next(arguments, i))
-            STK_TRY(write_argument(chat_template, render, json_object_iter_key(i), json_object_iter_value(i)));
+            STK_TRY(
+                write_argument(chat_template, render, json_object_iter_key(i), json_object_iter_value(i)));
     return stk_render_literal(render, "</function>\n</tool_call>");
 }
 

@@ -1,8 +1,8 @@
 /* template.c - the chat template of a checkpoint: recognised by digest, taken by name, or declared.
  *
- * A chat template is a Jinja program, and Stoker runs no programs from a checkpoint.  The published templates of the
- * Qwen-VL families are known by the sha256 of their text (spec-qwen3vl.md section 4.1) and written by code of our own.
- * Not here: the writing (render_qwen.c, render_qwen35.c, turn_format.c). */
+ * A chat template is a Jinja program, and Stoker runs no programs from a checkpoint.  The published templates
+ * of the Qwen-VL families are known by the sha256 of their text (spec-qwen3vl.md section 4.1) and written by
+ * code of our own. Not here: the writing (render_qwen.c, render_qwen35.c, turn_format.c). */
 #include "text/template.h"
 
 #include <errno.h>
@@ -16,7 +16,8 @@ enum {
     SHA256_BYTES = 32,
 };
 
-/* Digest revision: raised when the writing of a template changes, so that indexes made before are made anew. */
+/* Digest revision: raised when the writing of a template changes, so that indexes made before are made anew.
+ */
 #define WRITING "stoker-template-1"
 
 #define CONTROL_TOOLS "<tool_call>\n</tool_call>\n<tool_response>\n</tool_response>"
@@ -24,11 +25,21 @@ enum {
 static const stk_template published[] = {
     {.name = "qwen3-vl", .render = stk_render_qwen3, .literals = CONTROL_TOOLS},
     {.name = "qwen2.5-vl", .render = stk_render_qwen25, .literals = ""},
-    {.name = "qwen3.5", .render = stk_render_qwen35, .literals = CONTROL_TOOLS "\n<think>\n</think>", .is_qwen35 = true},
-    {.name = "qwen3.6", .render = stk_render_qwen35, .literals = CONTROL_TOOLS "\n<think>\n</think>", .is_qwen35 = true,
+    {.name = "qwen3.5",
+     .render = stk_render_qwen35,
+     .literals = CONTROL_TOOLS "\n<think>\n</think>",
+     .is_qwen35 = true},
+    {.name = "qwen3.6",
+     .render = stk_render_qwen35,
+     .literals = CONTROL_TOOLS "\n<think>\n</think>",
+     .is_qwen35 = true,
      .scalars_as_json = true},
-    {.name = "qwen3.8", .render = stk_render_qwen35, .literals = CONTROL_TOOLS "\n<think>\n</think>", .is_qwen35 = true,
-     .scalars_as_json = true, .reasoning_effort = true},
+    {.name = "qwen3.8",
+     .render = stk_render_qwen35,
+     .literals = CONTROL_TOOLS "\n<think>\n</think>",
+     .is_qwen35 = true,
+     .scalars_as_json = true,
+     .reasoning_effort = true},
 };
 enum { PUBLISHED_COUNT = sizeof published / sizeof *published };
 #define PUBLISHED_NAMES "qwen3-vl, qwen2.5-vl (qwen2-vl), qwen3.5, qwen3.6, qwen3.8"
@@ -64,8 +75,10 @@ stk_status stk_template_named(stk_template **out, stk_str name, stk_error *err)
     *out = NULL;
     const stk_template *const known = find_published(name);
     if (!known)
-        return stk_fail(err, STK_ERR_OPTION, "template: \"%.*s\" is no published template: use one of " PUBLISHED_NAMES
-                        ", or declare a turn format", STK_STR_ARGS(name));
+        return stk_fail(err, STK_ERR_OPTION,
+                        "template: \"%.*s\" is no published template: use one of " PUBLISHED_NAMES
+                        ", or declare a turn format",
+                        STK_STR_ARGS(name));
     stk_template *const t = stk_alloc(STK_TAG_MODEL, sizeof *t);
     if (!t) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a chat template");
     *t = *known;
@@ -99,13 +112,15 @@ static stk_status digest_declared(stk_template *t, stk_error *err)
     XXH3_128bits_update(state, WRITING " declared", sizeof WRITING " declared");
     for (size_t i = 0; i < FORMAT_STRINGS; i++) {
         uint8_t length[8];
-        const uint64_t size_bytes = list[i]->data ? list[i]->size_bytes : UINT64_MAX; /* absent is not empty */
+        const uint64_t size_bytes =
+            list[i]->data ? list[i]->size_bytes : UINT64_MAX; /* absent is not empty */
         for (int b = 0; b < 8; b++) length[b] = (uint8_t)(size_bytes >> (8 * b));
         XXH3_128bits_update(state, length, sizeof length);
         if (list[i]->size_bytes) XXH3_128bits_update(state, list[i]->data, list[i]->size_bytes);
     }
-    const uint8_t flags[] = {t->format.system.given, t->format.user.given, t->format.assistant.given,
-                             t->format.tool.given, t->format.assistant.trains_text, t->format.assistant.trains_after};
+    const uint8_t flags[] = {t->format.system.given,          t->format.user.given,
+                             t->format.assistant.given,       t->format.tool.given,
+                             t->format.assistant.trains_text, t->format.assistant.trains_after};
     XXH3_128bits_update(state, flags, sizeof flags);
     XXH128_canonicalFromHash((XXH128_canonical_t *)t->digest, XXH3_128bits_digest(state));
     XXH3_freeState(state);
@@ -133,8 +148,8 @@ stk_status stk_template_declared(stk_template **out, const stk_turn_format *form
         list[i]->data = at;
         at += list[i]->size_bytes;
     }
-    *t = (stk_template){.name = "declared", .render = stk_render_format, .literals = "", .is_declared = true,
-                        .format = copy};
+    *t = (stk_template){
+        .name = "declared", .render = stk_render_format, .literals = "", .is_declared = true, .format = copy};
     const stk_status status = digest_declared(t, err);
     if (status < 0) {
         stk_free(t);
@@ -169,7 +184,8 @@ bool stk_template_writes(const stk_template *chat_template, stk_str token)
     stk_str *list[FORMAT_STRINGS];
     list_strings(list, &format);
     for (size_t i = 0; i < FORMAT_STRINGS; i++)
-        if (list[i]->size_bytes && memmem(list[i]->data, list[i]->size_bytes, token.data, token.size_bytes)) return true;
+        if (list[i]->size_bytes && memmem(list[i]->data, list[i]->size_bytes, token.data, token.size_bytes))
+            return true;
     return false;
 }
 
@@ -180,7 +196,8 @@ static stk_status sha256_hex(char hex[2 * SHA256_BYTES + 1], stk_str text, const
     EVP_MD_CTX *const context = EVP_MD_CTX_new();
     const bool done = context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) &&
                       EVP_DigestUpdate(context, text.data, text.size_bytes) &&
-                      EVP_DigestUpdate(context, tail, strlen(tail)) && EVP_DigestFinal_ex(context, digest, NULL);
+                      EVP_DigestUpdate(context, tail, strlen(tail)) &&
+                      EVP_DigestFinal_ex(context, digest, NULL);
     EVP_MD_CTX_free(context);
     if (!done) return stk_fail(err, STK_ERR_SYSTEM, "libcrypto cannot compute a sha256");
     for (size_t i = 0; i < SHA256_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
@@ -194,21 +211,26 @@ static stk_status recognise(stk_template **out, stk_str text, const char *file, 
     STK_TRY(sha256_hex(given, text, "", err));
     const bool ends_line = text.size_bytes && text.data[text.size_bytes - 1] == '\n';
     for (int form = 0; form < 2; form++) {
-        if (form == 0) memcpy(hex, given, sizeof hex);
-        else if (ends_line) STK_TRY(sha256_hex(hex, (stk_str){text.data, text.size_bytes - 1}, "", err));
-        else STK_TRY(sha256_hex(hex, text, "\n", err));
+        if (form == 0)
+            memcpy(hex, given, sizeof hex);
+        else if (ends_line)
+            STK_TRY(sha256_hex(hex, (stk_str){text.data, text.size_bytes - 1}, "", err));
+        else
+            STK_TRY(sha256_hex(hex, text, "\n", err));
         for (size_t i = 0; i < sizeof known_digests / sizeof *known_digests; i++)
             if (strcmp(hex, known_digests[i].sha256) == 0)
                 return stk_template_named(out, stk_str_of(known_digests[i].name), err);
     }
-    return stk_fail_at(err, STK_ERR_MODEL, file, 0,
-                       "this chat template is not one that Stoker knows (sha256 %.16s...): set `template` to the "
-                       "published one it equals (%s), or declare its turn format there", given, PUBLISHED_NAMES);
+    return stk_fail_at(
+        err, STK_ERR_MODEL, file, 0,
+        "this chat template is not one that Stoker knows (sha256 %.16s...): set `template` to the "
+        "published one it equals (%s), or declare its turn format there",
+        given, PUBLISHED_NAMES);
 }
 
 /* Read a file of the folder.  *data NULL with STK_OK: there is no such file. */
-static stk_status read_optional(char **data, size_t *size_bytes, char path[4096], const char *folder, const char *name,
-                                stk_error *err)
+static stk_status read_optional(char **data, size_t *size_bytes, char path[4096], const char *folder,
+                                const char *name, stk_error *err)
 {
     *data = NULL;
     *size_bytes = 0;
@@ -235,19 +257,22 @@ static const json_t *default_of(const json_t *list)
 }
 
 /* The chat_template of a JSON file.  *out NULL with STK_OK: it has none. */
-static stk_status recognise_json(stk_template **out, const char *data, size_t size_bytes, const char *path, stk_error *err)
+static stk_status recognise_json(stk_template **out, const char *data, size_t size_bytes, const char *path,
+                                 stk_error *err)
 {
     json_error_t why;
     json_t *const root = json_loadb(data, size_bytes, JSON_ALLOW_NUL, &why);
     if (!root)
-        return stk_fail_at(err, STK_ERR_MODEL, path, why.line > 0 ? (uint64_t)why.line : 0, "not valid JSON: %s", why.text);
+        return stk_fail_at(err, STK_ERR_MODEL, path, why.line > 0 ? (uint64_t)why.line : 0,
+                           "not valid JSON: %s", why.text);
     stk_status status = STK_OK;
     const json_t *value = json_object_get(root, "chat_template");
     if (json_is_array(value)) value = default_of(value);
     if (json_is_string(value))
         status = recognise(out, (stk_str){json_string_value(value), json_string_length(value)}, path, err);
     else if (value && !json_is_null(value))
-        status = stk_fail_at(err, STK_ERR_MODEL, path, 0, "chat_template is neither a text nor a list of named texts");
+        status = stk_fail_at(err, STK_ERR_MODEL, path, 0,
+                             "chat_template is neither a text nor a list of named texts");
     json_decref(root);
     return status;
 }
@@ -267,7 +292,8 @@ stk_status stk_template_open(stk_template **out, const char *model_folder, stk_e
         stk_free(data);
         if (status < 0 || *out) return status;
     }
-    return stk_fail_at(err, STK_ERR_MODEL, model_folder, 0,
-                       "the folder has no chat template (chat_template.jinja, chat_template.json or tokenizer_config.json): "
-                       "set `template` to a published name or declare a turn format");
+    return stk_fail_at(
+        err, STK_ERR_MODEL, model_folder, 0,
+        "the folder has no chat template (chat_template.jinja, chat_template.json or tokenizer_config.json): "
+        "set `template` to a published name or declare a turn format");
 }

@@ -47,7 +47,8 @@ typedef struct stk_turn_format {
 /* The template of the checkpoint folder (chat_template.jinja, chat_template.json, or inside tokenizer_config.json), by
  * the digest of its text.  Unknown: STK_ERR_MODEL with the words to fix it. */
 stk_status stk_template_open(stk_template **out, const char *model_folder, stk_error *err) STK_MUST_USE;
-/* A published template by name ("qwen3-vl", "qwen2.5-vl", "qwen3.5", ...). */
+/* A published template by name: "qwen3-vl", "qwen2.5-vl" ("qwen2-vl" has the same text), "qwen3.5" (think and nothink
+ * differ in the prompt for generation only), "qwen3.6", "qwen3.8". */
 stk_status stk_template_named(stk_template **out, stk_str name, stk_error *err) STK_MUST_USE;
 stk_status stk_template_declared(stk_template **out, const stk_turn_format *format, stk_error *err) STK_MUST_USE;
 void stk_template_close(stk_template **chat_template);
@@ -61,8 +62,10 @@ stk_status stk_text_scratch_create(stk_text_scratch **out, const stk_limits *lim
 void stk_text_scratch_destroy(stk_text_scratch *scratch);
 
 /* Render, tokenise and label a sample.  *tokens lives in scratch until its next use.
- * Failure: STK_ERR_RECORD with *reason (STK_REASON_TEMPLATE, _CONTROL, _NO_ANSWER, _UNTRAINED, _RECORD_LIMIT), or
- * STK_ERR_OPTION where the rules do not go with the template. */
+ * A medium has no label, but under labels: finetune, whose scan puts labels on what follows the word "assistant";
+ * supervised_count counts each medium once.
+ * Failure: STK_ERR_RECORD with *reason (STK_REASON_TEMPLATE, _CONTROL, _NO_ANSWER, _UNTRAINED, _RECORD_LIMIT, _UTF8),
+ * or STK_ERR_OPTION where the rules do not go with the template. */
 stk_status stk_text_encode(stk_tokens *tokens, const stk_tokenizer *tokenizer, const stk_template *chat_template,
                            const stk_text_rules *rules, const stk_sample *sample, stk_text_scratch *scratch,
                            stk_reason *reason, stk_error *err) STK_MUST_USE;

@@ -1,7 +1,8 @@
-/* turn_format.c - the declared turn format: what stands before and after each turn (interface.md, "Turn format").
+/* turn_format.c - the declared turn format: what stands before and after each turn (interface.md, "Turn
+ * format").
  *
- * For templates that Stoker does not know.  It can say less than a template: a conversation with tools, tool calls or
- * reasoning is refused rather than trained without them. */
+ * For templates that Stoker does not know.  It can say less than a template: a conversation with tools, tool
+ * calls or reasoning is refused rather than trained without them. */
 #include "text/template.h"
 
 static const stk_str image_pad = STK_STR_INIT("<|image_pad|>"), video_pad = STK_STR_INIT("<|video_pad|>");
@@ -14,17 +15,20 @@ static size_t count_of(stk_str text, stk_str word)
     return count;
 }
 
-static stk_status check_text(const char *name, stk_str text, size_t image_pads, size_t video_pads, stk_error *err)
+static stk_status check_text(const char *name, stk_str text, size_t image_pads, size_t video_pads,
+                             stk_error *err)
 {
     if (text.size_bytes == 0) return STK_OK;
     if (count_of(text, STK_LITERAL(STK_MARK_BEGIN)) || count_of(text, STK_LITERAL(STK_MARK_END)))
-        return stk_fail(err, STK_ERR_OPTION, "template.%s: U+F0000 and U+F0001 cannot stand in a turn format", name);
-    if (count_of(text, image_pad) != image_pads || count_of(text, video_pad) != video_pads)
-        return stk_fail(err, STK_ERR_OPTION,
-                        image_pads || video_pads
-                            ? "template.%s: it must hold its own pad (<|image_pad|>, <|video_pad|>) exactly once"
-                            : "template.%s: <|image_pad|> and <|video_pad|> may only stand in image and video",
+        return stk_fail(err, STK_ERR_OPTION, "template.%s: U+F0000 and U+F0001 cannot stand in a turn format",
                         name);
+    if (count_of(text, image_pad) != image_pads || count_of(text, video_pad) != video_pads)
+        return stk_fail(
+            err, STK_ERR_OPTION,
+            image_pads || video_pads
+                ? "template.%s: it must hold its own pad (<|image_pad|>, <|video_pad|>) exactly once"
+                : "template.%s: <|image_pad|> and <|video_pad|> may only stand in image and video",
+            name);
     return STK_OK;
 }
 
@@ -40,14 +44,19 @@ static stk_status check_role(const char *name, const stk_turn_format_role *role,
 stk_status stk_turn_format_check(const stk_turn_format *format, stk_error *err)
 {
     if (!format->assistant.given)
-        return stk_fail(err, STK_ERR_OPTION, "template.assistant is missing: without answers there is nothing to learn");
-    if (!format->assistant.trains_text && !format->assistant.trains_after)
         return stk_fail(err, STK_ERR_OPTION,
-                        "template.assistant.train is empty: write [text, \"...\"] with the text that stands after");
-    if (format->assistant.trains_after && format->assistant.after.size_bytes == 0 && !format->assistant.trains_text)
-        return stk_fail(err, STK_ERR_OPTION, "template.assistant.train names only the text after, which is empty");
+                        "template.assistant is missing: without answers there is nothing to learn");
+    if (!format->assistant.trains_text && !format->assistant.trains_after)
+        return stk_fail(
+            err, STK_ERR_OPTION,
+            "template.assistant.train is empty: write [text, \"...\"] with the text that stands after");
+    if (format->assistant.trains_after && format->assistant.after.size_bytes == 0 &&
+        !format->assistant.trains_text)
+        return stk_fail(err, STK_ERR_OPTION,
+                        "template.assistant.train names only the text after, which is empty");
     if (format->default_system.size_bytes && !format->system.given)
-        return stk_fail(err, STK_ERR_OPTION, "template.default_system needs template.system: write its before and after");
+        return stk_fail(err, STK_ERR_OPTION,
+                        "template.default_system needs template.system: write its before and after");
     STK_TRY(check_role("system", &format->system, err));
     STK_TRY(check_role("user", &format->user, err));
     STK_TRY(check_role("assistant", &format->assistant, err));
@@ -108,7 +117,8 @@ static stk_status write_turn(stk_render *render, const stk_turn_format *format, 
     size_t begin_bytes = render->text.size_bytes;
     STK_TRY(write_parts(render, format, sample, turn));
     const bool trained = is_answer || turn->train == STK_TRAIN_YES;
-    const bool text = trained && (!is_answer || role->trains_text), after = trained && (!is_answer || role->trains_after);
+    const bool text = trained && (!is_answer || role->trains_text),
+               after = trained && (!is_answer || role->trains_after);
     if (text && !after) STK_TRY(stk_render_stretch(render, begin_bytes, turn));
     if (!text) begin_bytes = render->text.size_bytes;
     STK_TRY(stk_render_raw(render, &render->text, role->after));
@@ -127,6 +137,7 @@ stk_status stk_render_format(const stk_template *chat_template, stk_render *rend
         STK_TRY(stk_render_raw(render, &render->text, format->default_system));
         STK_TRY(stk_render_raw(render, &render->text, format->system.after));
     }
-    for (size_t i = 0; i < count; i++) STK_TRY(write_turn(render, format, sample, stk_render_turn(render, sample, i)));
+    for (size_t i = 0; i < count; i++)
+        STK_TRY(write_turn(render, format, sample, stk_render_turn(render, sample, i)));
     return STK_OK;
 }

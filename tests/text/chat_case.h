@@ -1,8 +1,8 @@
 /* chat_case.h - for tests only: a conversation in plain JSON as a stk_sample, and rules by their names.
  *
- * The record is in the form of OpenAI's messages: role, content (a text, or parts of type text, image, video),
- * tool_calls, reasoning_content, train; beside them tools.  The manifest's own parser is not used, so that a test of
- * the text depends on nothing but the text. */
+ * The record is in the form of OpenAI's messages: role, content (a text, or parts of type text, image,
+ * video), tool_calls, reasoning_content, train; beside them tools.  The manifest's own parser is not used, so
+ * that a test of the text depends on nothing but the text. */
 #ifndef STK_TEST_CHAT_CASE_H
 #define STK_TEST_CHAT_CASE_H
 
@@ -20,7 +20,8 @@ typedef struct chat_case {
 
 static inline stk_str chat_text(const json_t *value)
 {
-    return json_is_string(value) ? (stk_str){json_string_value(value), json_string_length(value)} : (stk_str){NULL, 0};
+    return json_is_string(value) ? (stk_str){json_string_value(value), json_string_length(value)}
+                                 : (stk_str){NULL, 0};
 }
 
 static inline bool chat_role(stk_role *role, const char *name)
@@ -56,7 +57,8 @@ static inline bool chat_calls(stk_pool *pool, stk_turn *turn, const json_t *call
     for (size_t i = 0; i < json_array_size(calls); i++) {
         const json_t *call = json_array_get(calls, i);
         if (json_object_get(call, "function")) call = json_object_get(call, "function");
-        list[i] = (stk_tool_call){chat_text(json_object_get(call, "name")), json_object_get(call, "arguments")};
+        list[i] =
+            (stk_tool_call){chat_text(json_object_get(call, "name")), json_object_get(call, "arguments")};
         if (!list[i].name.data || !list[i].arguments) return false;
     }
     turn->call = list;
@@ -75,7 +77,9 @@ static inline bool chat_turn(stk_sample *sample, stk_turn *turn, const json_t *m
         if (!chat_part(sample, turn, json_array_get(content, i))) return false;
     turn->reasoning = chat_text(json_object_get(message, "reasoning_content"));
     const json_t *const train = json_object_get(message, "train");
-    turn->train = json_is_true(train) ? STK_TRAIN_YES : json_is_false(train) ? STK_TRAIN_NO : STK_TRAIN_BY_RULE;
+    turn->train = json_is_true(train)    ? STK_TRAIN_YES
+                  : json_is_false(train) ? STK_TRAIN_NO
+                                         : STK_TRAIN_BY_RULE;
     return chat_calls(&sample->pool, turn, json_object_get(message, "tool_calls"));
 }
 
@@ -108,7 +112,8 @@ static inline void chat_rules(chat_case *c, const json_t *from)
     if (labels && strcmp(labels, "finetune") == 0) c->rules.labels = STK_LABELS_FINETUNE;
     if (control && strcmp(control, "sanitize") == 0) c->rules.control_tokens = STK_CONTROL_SANITIZE;
     if (control && strcmp(control, "reference") == 0) c->rules.control_tokens = STK_CONTROL_REFERENCE;
-    for (size_t i = 0; i < json_array_size(allow) && i < 16; i++) c->allowed[i] = chat_text(json_array_get(allow, i));
+    for (size_t i = 0; i < json_array_size(allow) && i < 16; i++)
+        c->allowed[i] = chat_text(json_array_get(allow, i));
     c->rules.allow_control_tokens = (stk_str_list){c->allowed, json_array_size(allow)};
     c->rules.system = chat_text(json_object_get(from, "system"));
 }

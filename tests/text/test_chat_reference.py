@@ -72,6 +72,27 @@ def test_digests(name, folder, probe, source):
         assert hashlib.sha256(words.encode()).hexdigest()[:16] == line["digest"], (line, got["rendered"])
 
 
+def test_templates_are_found_wherever_a_checkpoint_keeps_them(folder, probe, tmp_path):
+    """chat_template.jinja, chat_template.json, tokenizer_config.json with a text or a list; a line break at the end is
+    Jinja's to drop.  An edited template is refused."""
+    model = folder("qwen3-vl")
+    template = json.loads((model / "chat_template.json").read_text(encoding="utf-8"))["chat_template"]
+    (tmp_path / "tokenizer.json").symlink_to(model / "tokenizer.json")
+    case = [({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}, {})]
+    named = [{"name": "other", "template": "x"}, {"name": "default", "template": template}]
+    places = [("chat_template.jinja", template), ("chat_template.jinja", template + "\n"), ("chat_template.jinja", template.rstrip("\n")),
+              ("chat_template.json", json.dumps({"chat_template": template})),
+              ("tokenizer_config.json", json.dumps({"chat_template": template, "model_max_length": 7})),
+              ("tokenizer_config.json", json.dumps({"chat_template": named}))]
+    for name, words in places:
+        (tmp_path / name).write_text(words, encoding="utf-8")
+        assert probe(tmp_path, case)[0]["rendered"] == "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+        (tmp_path / name).unlink()
+    (tmp_path / "chat_template.jinja").write_text(template.replace("user", "USER"), encoding="utf-8")
+    with pytest.raises(AssertionError, match="not one that Stoker knows"):
+        probe(tmp_path, case)
+
+
 def random_record(rng):
     """Turns in any order, of texts that are put together from the goldens'; now and then tools, media, reasoning."""
     messages = []

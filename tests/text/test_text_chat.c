@@ -1,6 +1,8 @@
-/* test_text_chat.c - what no golden says: turn formats, rules that the reference lacks, refusals, limits, memory. */
+/* test_text_chat.c - what no golden says: turn formats, rules that the reference lacks, refusals, limits,
+ * memory. */
 #include "../test.h"
 
+#include "base/fault.h"
 #include "base/memory.h"
 #include "chat_case.h"
 #include "schema/facts.h"
@@ -35,8 +37,10 @@ static stk_reason encode_with(const stk_template *t, const char *quoted)
     now = (chat_case){0};
     CHECK(chat_case_make(&now, case_root));
     stk_reason reason;
-    const stk_status status = stk_text_encode(&tokens, tokenizer, t, &now.rules, &now.sample, scratch, &reason, &err);
-    CHECK_MSG(status == STK_OK || (status == STK_ERR_RECORD && reason != STK_REASON_NONE), "%d %s", status, err.message);
+    const stk_status status =
+        stk_text_encode(&tokens, tokenizer, t, &now.rules, &now.sample, scratch, &reason, &err);
+    CHECK_MSG(status == STK_OK || (status == STK_ERR_RECORD && reason != STK_REASON_NONE), "%d %s", status,
+              err.message);
     CHECK((status == STK_OK) == (reason == STK_REASON_NONE));
     if (status < 0) CHECK(err.stage == STK_STAGE_TEXT && tokens.id == NULL && err.message[0]);
     return reason;
@@ -79,7 +83,10 @@ static size_t count_id(const char *token)
     return count;
 }
 
-#define S(text) {text, sizeof(text) - 1}
+#define S(text)                                                                                              \
+    {                                                                                                        \
+        text, sizeof(text) - 1                                                                               \
+    }
 static stk_turn_format example_format(void)
 {
     return (stk_turn_format){
@@ -97,7 +104,8 @@ static stk_template *declared(const stk_turn_format *format)
     return t;
 }
 
-/* --- the turn format ------------------------------------------------------------------------------------------ */
+/* --- the turn format
+ * ------------------------------------------------------------------------------------------ */
 
 #define PICTURE "{'role':'user','content':[{'type':'image'},{'type':'text','text':'hi'}]}"
 #define TALK "{'record':{'messages':[" PICTURE ",{'role':'assistant','content':'yes'}]}}"
@@ -138,7 +146,8 @@ static void the_default_system_prompt_is_replaced_by_the_rules(void)
     stk_template *t = declared(&format);
     CHECK(encode_with(t, "{'record':{'messages':[{'role':'assistant','content':'a'}]}}") == STK_REASON_NONE);
     expect_rendered("<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n");
-    CHECK(encode_with(t, "{'system':'Rules.','record':{'messages':[{'role':'assistant','content':'a'}]}}") == STK_REASON_NONE);
+    CHECK(encode_with(t, "{'system':'Rules.','record':{'messages':[{'role':'assistant','content':'a'}]}}") ==
+          STK_REASON_NONE);
     expect_rendered("<|im_start|>system\nRules.<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n");
     CHECK(encode_with(t, "{'system':'Rules.','record':{'messages':[{'role':'system','content':'Own.'},"
                          "{'role':'assistant','content':'a'}]}}") == STK_REASON_NONE);
@@ -153,12 +162,15 @@ static void a_turn_format_refuses_what_it_cannot_say(void)
     static const struct {
         const char *record, *words;
     } cases[] = {
-        {"{'record':{'messages':[{'role':'tool','content':'x'},{'role':'assistant','content':'a'}]}}", "template.tool"},
-        {"{'record':{'messages':[{'role':'user','content':[{'type':'video'}]},{'role':'assistant','content':'a'}]}}",
+        {"{'record':{'messages':[{'role':'tool','content':'x'},{'role':'assistant','content':'a'}]}}",
+         "template.tool"},
+        {"{'record':{'messages':[{'role':'user','content':[{'type':'video'}]},{'role':'assistant','content':'"
+         "a'}]}}",
          "template.video"},
         {"{'record':{'tools':[{}],'messages':[{'role':'assistant','content':'a'}]}}", "tools"},
         {"{'record':{'messages':[{'role':'assistant','content':'a','reasoning_content':'r'}]}}", "reasoning"},
-        {"{'record':{'messages':[{'role':'assistant','tool_calls':[{'name':'f','arguments':{}}]}]}}", "tool calls"},
+        {"{'record':{'messages':[{'role':'assistant','tool_calls':[{'name':'f','arguments':{}}]}]}}",
+         "tool calls"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CHECK_INT(encode_with(t, cases[i].record), STK_REASON_TEMPLATE);
@@ -233,7 +245,8 @@ static void digests_tell_templates_apart(void)
     CHECK(t == NULL);
 }
 
-/* --- a checkpoint's own template ------------------------------------------------------------------------------- */
+/* --- a checkpoint's own template
+ * ------------------------------------------------------------------------------- */
 
 static const char *write_file(const char *name, const char *text)
 {
@@ -261,7 +274,8 @@ static void an_unknown_template_is_refused_with_the_words_to_fix_it(void)
     write_file("tokenizer_config.json", "{\"chat_template\": \"{{ messages }}\"}");
     expect_no_template("declare its turn format");
     CHECK_HAS(err.file, "tokenizer_config.json");
-    write_file("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"x\"}]}");
+    write_file("tokenizer_config.json",
+               "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"x\"}]}");
     expect_no_template("no chat template");
     write_file("tokenizer_config.json", "{\"chat_template\": 7}");
     expect_no_template("neither");
@@ -275,10 +289,13 @@ static void an_unknown_template_is_refused_with_the_words_to_fix_it(void)
     CHECK_HAS(err.file, "chat_template.jinja");
 }
 
-/* --- control tokens ------------------------------------------------------------------------------------------- */
+/* --- control tokens
+ * ------------------------------------------------------------------------------------------- */
 
-#define ASK(text) "'record':{'messages':[{'role':'user','content':'" text "'},{'role':'assistant','content':'yes'}]}"
-#define ANSWER(text) "'record':{'messages':[{'role':'user','content':'say'},{'role':'assistant','content':'" text "'}]}"
+#define ASK(text)                                                                                            \
+    "'record':{'messages':[{'role':'user','content':'" text "'},{'role':'assistant','content':'yes'}]}"
+#define ANSWER(text)                                                                                         \
+    "'record':{'messages':[{'role':'user','content':'say'},{'role':'assistant','content':'" text "'}]}"
 
 static void plain_neutralises_turns_and_keeps_grounding_in_answers(void)
 {
@@ -288,7 +305,8 @@ static void plain_neutralises_turns_and_keeps_grounding_in_answers(void)
     CHECK_INT(count_id("<|box_start|>"), 0);
     CHECK_INT(count_id("<tool_call>"), 0);
     CHECK_INT(tokens.notes, STK_NOTE_CONTROL_TOKEN);
-    CHECK(encode_with(t, "{" ANSWER("a<|im_end|><|box_start|><tool_call><|image_pad|><|video_pad|>b") "}") == STK_REASON_NONE);
+    CHECK(encode_with(t, "{" ANSWER("a<|im_end|><|box_start|><tool_call><|image_pad|><|video_pad|>b") "}") ==
+          STK_REASON_NONE);
     CHECK_INT(count_id("<|im_end|>"), 2);
     CHECK_INT(count_id("<|box_start|>"), 1);
     CHECK_INT(count_id("<tool_call>"), 1);
@@ -297,7 +315,8 @@ static void plain_neutralises_turns_and_keeps_grounding_in_answers(void)
     CHECK_STR(trained_text(), "a<|im_end|><|box_start|><tool_call><|image_pad|><|video_pad|>b<|im_end|>\n");
     CHECK(encode_with(t, "{'control_tokens':'sanitize'," ANSWER("<|box_start|>") "}") == STK_REASON_NONE);
     CHECK_INT(count_id("<|box_start|>"), 0);
-    CHECK(encode_with(t, "{'allow_control_tokens':['<|box_start|>']," ASK("<|box_start|>") "}") == STK_REASON_NONE);
+    CHECK(encode_with(t, "{'allow_control_tokens':['<|box_start|>']," ASK("<|box_start|>") "}") ==
+          STK_REASON_NONE);
     CHECK_INT(count_id("<|box_start|>"), 1);
     CHECK_INT(tokens.notes, 0);
     stk_template_close(&t);
@@ -322,14 +341,20 @@ static void typed_pads_never_stand_for_media(void)
     static const char *const rules[] = {"plain", "sanitize", "reference"};
     for (size_t i = 0; i < 3; i++) {
         char text[400];
-        snprintf(text, sizeof text, "{'control_tokens':'%s','record':{'messages':[" PICTURE
-                 ",{'role':'assistant','content':'<|image_pad|>'}]}}", rules[i]);
+        snprintf(text, sizeof text,
+                 "{'control_tokens':'%s','record':{'messages':[" PICTURE
+                 ",{'role':'assistant','content':'<|image_pad|>'}]}}",
+                 rules[i]);
         CHECK_INT(encode_with(t, text), i == 2 ? STK_REASON_CONTROL : STK_REASON_NONE);
-        if (i == 2) CHECK_HAS(err.message, "control_tokens: plain");
-        else CHECK(tokens.media_count == 1 && count_id("<|image_pad|>") == 1);
+        if (i == 2)
+            CHECK_HAS(err.message, "control_tokens: plain");
+        else
+            CHECK(tokens.media_count == 1 && count_id("<|image_pad|>") == 1);
         /* Joined from two parts it is live, and found. */
-        snprintf(text, sizeof text, "{'control_tokens':'%s','record':{'messages':[{'role':'user','content':[{'type':'text',"
-                 "'text':'<|image_'},{'type':'text','text':'pad|>'}]},{'role':'assistant','content':'x'}]}}", rules[i]);
+        snprintf(text, sizeof text,
+                 "{'control_tokens':'%s','record':{'messages':[{'role':'user','content':[{'type':'text',"
+                 "'text':'<|image_'},{'type':'text','text':'pad|>'}]},{'role':'assistant','content':'x'}]}}",
+                 rules[i]);
         CHECK_INT(encode_with(t, text), STK_REASON_CONTROL);
     }
     stk_template_close(&t);
@@ -339,21 +364,22 @@ static void typed_pads_never_stand_for_media(void)
 static void marks_in_the_data_forge_nothing(void)
 {
     stk_template *t = named("qwen3-vl");
-    CHECK(encode_with(t, "{" ASK("a\xF3\xB0\x80\x80<|im_end|>\xF3\xB0\x80\x81 <|im_\xF3\xB0\x80\x80" "end|>\xF3\xB0\x80\x82") "}") ==
-          STK_REASON_NONE);
+    CHECK(encode_with(t, "{" ASK("a\xF3\xB0\x80\x80<|im_end|>\xF3\xB0\x80\x81 <|im_\xF3\xB0\x80\x80"
+                                 "end|>\xF3\xB0\x80\x82") "}") == STK_REASON_NONE);
     CHECK_INT(count_id("<|im_end|>"), 2);
     expect_rendered("<|im_start|>user\na<|im_end|> <|im_end|>\xF3\xB0\x80\x82<|im_end|>\n"
                     "<|im_start|>assistant\nyes<|im_end|>\n");
     stk_template_close(&t);
 }
 
-/* --- labels ---------------------------------------------------------------------------------------------------- */
+/* --- labels
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void a_turns_own_train_key_wins(void)
 {
     stk_template *t = named("qwen3-vl");
-#define FOUR(a, b, c, d)                                                                                   \
-    "'record':{'messages':[{'role':'user','content':'q'" a "},{'role':'assistant','content':'r'" b             \
+#define FOUR(a, b, c, d)                                                                                     \
+    "'record':{'messages':[{'role':'user','content':'q'" a "},{'role':'assistant','content':'r'" b           \
     "},{'role':'user','content':'s'" c "},{'role':'assistant','content':'t'" d "}]}}"
     CHECK(encode_with(t, "{" FOUR("", "", "", "")) == STK_REASON_NONE);
     CHECK_STR(trained_text(), "r<|im_end|>\n|t<|im_end|>\n");
@@ -361,9 +387,11 @@ static void a_turns_own_train_key_wins(void)
     CHECK_STR(trained_text(), "t<|im_end|>\n");
     CHECK(encode_with(t, "{" FOUR("", "", "", ",'train':false")) == STK_REASON_NONE);
     CHECK_STR(trained_text(), "r<|im_end|>\n");
-    CHECK(encode_with(t, "{'labels':'last'," FOUR("", ",'train':true", "", ",'train':false")) == STK_REASON_NONE);
+    CHECK(encode_with(t, "{'labels':'last'," FOUR("", ",'train':true", "", ",'train':false")) ==
+          STK_REASON_NONE);
     CHECK_STR(trained_text(), "r<|im_end|>\n");
-    CHECK(encode_with(t, "{'labels':'last'," FOUR(",'train':true", "", ",'train':false", "")) == STK_REASON_NONE);
+    CHECK(encode_with(t, "{'labels':'last'," FOUR(",'train':true", "", ",'train':false", "")) ==
+          STK_REASON_NONE);
     CHECK_STR(trained_text(), "q<|im_end|>\n|t<|im_end|>\n");
     CHECK_INT(encode_with(t, "{'labels':'last'," FOUR("", "", "", ",'train':false")), STK_REASON_UNTRAINED);
     stk_template_close(&t);
@@ -375,11 +403,15 @@ static void other_turns_can_be_trained_but_not_their_media(void)
     static const char *const names[] = {"qwen3-vl", "qwen2.5-vl", "qwen3.5"};
     for (size_t i = 0; i < 3; i++) {
         stk_template *t = named(names[i]);
-        CHECK(encode_with(t, "{'record':{'messages':[{'role':'system','content':'s','train':true},{'role':'user','content':"
-                             "[{'type':'image'},{'type':'text','text':'u'}],'train':true},{'role':'assistant','content':"
-                             "'a','train':false},{'role':'tool','content':'t','train':true}]}}") == STK_REASON_NONE);
-        CHECK_STR(trained_text(), i == 1 ? "s<|im_end|>\n|<|vision_start|>|<|vision_end|>u<|im_end|>\n|t<|im_end|>\n"
-                                         : "s<|im_end|>\n|<|vision_start|>|<|vision_end|>u<|im_end|>\n|t");
+        CHECK(encode_with(
+                  t,
+                  "{'record':{'messages':[{'role':'system','content':'s','train':true},{'role':'user','"
+                  "content':"
+                  "[{'type':'image'},{'type':'text','text':'u'}],'train':true},{'role':'assistant','content':"
+                  "'a','train':false},{'role':'tool','content':'t','train':true}]}}") == STK_REASON_NONE);
+        CHECK_STR(trained_text(),
+                  i == 1 ? "s<|im_end|>\n|<|vision_start|>|<|vision_end|>u<|im_end|>\n|t<|im_end|>\n"
+                         : "s<|im_end|>\n|<|vision_start|>|<|vision_end|>u<|im_end|>\n|t");
         stk_template_close(&t);
     }
 }
@@ -418,7 +450,8 @@ static void rules_are_checked_at_open(void)
     stk_template_close(&new_template);
 }
 
-/* --- limits and memory ----------------------------------------------------------------------------------------- */
+/* --- limits and memory
+ * ----------------------------------------------------------------------------------------- */
 
 static void long_texts_are_refused_at_the_limit(void)
 {
@@ -450,7 +483,8 @@ static void long_texts_are_refused_at_the_limit(void)
     CHECK(none == NULL);
 }
 
-/* Invariant 10: nothing is allocated for a sample like those before; also when data sets with other rules alternate. */
+/* Invariant 10: nothing is allocated for a sample like those before; also when data sets with other rules
+ * alternate. */
 static void no_allocation_in_steady_state(void)
 {
     stk_template *t = named("qwen3.5");
@@ -460,18 +494,65 @@ static void no_allocation_in_steady_state(void)
         stk_reason reason;
         for (int rule = 0; rule < 3; rule++) {
             now.rules.control_tokens = (stk_control_rule)rule;
-            CHECK_OK(stk_text_encode(&tokens, tokenizer, t, &now.rules, &now.sample, scratch, &reason, &err), err);
+            CHECK_OK(stk_text_encode(&tokens, tokenizer, t, &now.rules, &now.sample, scratch, &reason, &err),
+                     err);
         }
         if (round == 0)
-            CHECK(encode_with(t, "{'record':{'tools':[{'name':'f<|im_end|>'}],'messages':[{'role':'user','content':'a"
-                                 "<|im_end|>b'},{'role':'assistant','content':'c<think>d</think>e','tool_calls':[{'name':'f',"
-                                 "'arguments':{'x':1.5}}]}]}}") == STK_REASON_NONE);
+            CHECK(encode_with(
+                      t, "{'record':{'tools':[{'name':'f<|im_end|>'}],'messages':[{'role':'user','content':'a"
+                         "<|im_end|>b'},{'role':'assistant','content':'c<think>d</"
+                         "think>e','tool_calls':[{'name':'f',"
+                         "'arguments':{'x':1.5}}]}]}}") == STK_REASON_NONE);
     }
     CHECK_INT(stk_alloc_count() - before, 0);
     stk_template_close(&t);
 }
 
-/* --- Python's numbers ------------------------------------------------------------------------------------------ */
+/* Without memory for one of its pieces nothing leaks, no record is blamed, and the next try is fine.  A build
+ * without faults runs it once. */
+static void every_allocation_may_fail(void)
+{
+    const stk_limits limits = STK_LIMITS_DEFAULT;
+    const stk_turn_format format = example_format();
+    stk_template *kept = named("qwen3.5");
+    CHECK(encode_with(
+              kept,
+              "{'record':{'tools':[{'name':'f<|im_end|>'}],'messages':[{'role':'user','content':'a<|im_end|>"
+              "b'},"
+              "{'role':'assistant','content':'c','tool_calls':[{'name':'f','arguments':{'x':1.5}}]}]}}") ==
+          STK_REASON_NONE);
+    unsigned long nth = 0;
+    stk_status status;
+    do {
+        stk_template *t = NULL;
+        stk_text_scratch *fresh = NULL;
+        stk_reason reason = STK_REASON_NONE;
+#ifdef STK_FAULTS
+        stk_fault_set(STK_FAULT_ALLOC, ++nth, false);
+#endif
+        status = stk_template_declared(&t, &format, &err);
+        if (status == STK_OK) status = stk_text_scratch_create(&fresh, &limits, &err);
+        if (status == STK_OK)
+            status = stk_text_encode(&tokens, tokenizer, kept, &now.rules, &now.sample, fresh, &reason, &err);
+#ifdef STK_FAULTS
+        stk_fault_set(STK_FAULT_ALLOC, 0, false);
+#endif
+        CHECK_MSG(status == STK_OK || status == STK_ERR_NOMEM, "allocation %lu: %s", nth, err.message);
+        CHECK_INT(reason, STK_REASON_NONE);
+        if (fresh && status < 0)
+            CHECK_OK(stk_text_encode(&tokens, tokenizer, kept, &now.rules, &now.sample, fresh, &reason, &err),
+                     err);
+        stk_text_scratch_destroy(fresh);
+        stk_template_close(&t);
+    } while (status != STK_OK);
+#ifdef STK_FAULTS
+    CHECK(nth > 10);
+#endif
+    stk_template_close(&kept);
+}
+
+/* --- Python's numbers
+ * ------------------------------------------------------------------------------------------ */
 
 static void floats_are_written_as_python_does(void)
 {
@@ -479,12 +560,29 @@ static void floats_are_written_as_python_does(void)
         double value;
         const char *text;
     } cases[] = {
-        {0.0, "0.0"}, {-0.0, "-0.0"}, {1.0, "1.0"}, {100.0, "100.0"}, {0.1, "0.1"}, {-2.5, "-2.5"}, {1e15, "1000000000000000.0"},
-        {1e16, "1e+16"}, {1.5e16, "1.5e+16"}, {9999999999999998.0, "9999999999999998.0"}, {1e-4, "0.0001"}, {1e-5, "1e-05"},
-        {123456789012345680.0, "1.2345678901234568e+17"}, {1e22, "1e+22"}, {1e23, "1e+23"}, {5e-324, "5e-324"},
-        {1.7976931348623157e308, "1.7976931348623157e+308"}, {0.3, "0.3"}, {0.1 + 0.2, "0.30000000000000004"},
-        {5.684341886080802e-14, "5.684341886080802e-14"}, /* 2^-44: the nearest of 16 digits does not read back */
-        {2.2250738585072014e-308, "2.2250738585072014e-308"}, {12345.678, "12345.678"},
+        {0.0, "0.0"},
+        {-0.0, "-0.0"},
+        {1.0, "1.0"},
+        {100.0, "100.0"},
+        {0.1, "0.1"},
+        {-2.5, "-2.5"},
+        {1e15, "1000000000000000.0"},
+        {1e16, "1e+16"},
+        {1.5e16, "1.5e+16"},
+        {9999999999999998.0, "9999999999999998.0"},
+        {1e-4, "0.0001"},
+        {1e-5, "1e-05"},
+        {123456789012345680.0, "1.2345678901234568e+17"},
+        {1e22, "1e+22"},
+        {1e23, "1e+23"},
+        {5e-324, "5e-324"},
+        {1.7976931348623157e308, "1.7976931348623157e+308"},
+        {0.3, "0.3"},
+        {0.1 + 0.2, "0.30000000000000004"},
+        {5.684341886080802e-14,
+         "5.684341886080802e-14"}, /* 2^-44: the nearest of 16 digits does not read back */
+        {2.2250738585072014e-308, "2.2250738585072014e-308"},
+        {12345.678, "12345.678"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[STK_PYJSON_FLOAT_BYTES + 1];
@@ -518,6 +616,7 @@ int main(int argc, char **argv)
         TEST(rules_are_checked_at_open),
         TEST(long_texts_are_refused_at_the_limit),
         TEST(no_allocation_in_steady_state),
+        TEST(every_allocation_may_fail),
         TEST(floats_are_written_as_python_does),
     };
     const int status = test_run(entries, sizeof entries / sizeof *entries, argc, argv);

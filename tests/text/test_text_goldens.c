@@ -1,4 +1,5 @@
-/* test_text_goldens.c - the conversations of golden/records.jsonl, against what the reference software made of them.
+/* test_text_goldens.c - the conversations of golden/records.jsonl, against what the reference software made
+ * of them.
  *
  * tools/make-text-goldens writes the goldens and says what their fields are. */
 #include "../test.h"
@@ -41,7 +42,8 @@ static bool is_in_ranges(const json_t *ranges, uint32_t index)
 {
     for (size_t i = 0; i < json_array_size(ranges); i++) {
         const json_t *const range = json_array_get(ranges, i);
-        if (index >= json_integer_value(json_array_get(range, 0)) && index < json_integer_value(json_array_get(range, 1)))
+        if (index >= json_integer_value(json_array_get(range, 0)) &&
+            index < json_integer_value(json_array_get(range, 1)))
             return true;
     }
     return false;
@@ -49,18 +51,24 @@ static bool is_in_ranges(const json_t *ranges, uint32_t index)
 
 static void expect_line(const json_t *line, const char *what, const stk_tokens *tokens)
 {
-    const json_t *const ids = json_object_get(line, "ids"), *const media_at = json_object_get(line, "media_at");
+    const json_t *const ids = json_object_get(line, "ids"), *const media_at =
+                                                                json_object_get(line, "media_at");
     const stk_str rendered = chat_text(json_object_get(line, "rendered"));
     CHECK_MSG(stk_str_equal(tokens->rendered, rendered), "%s: rendered\n%.*s\nnot\n%.*s", what,
-              (int)tokens->rendered.size_bytes, tokens->rendered.data, (int)rendered.size_bytes, rendered.data);
-    CHECK_MSG(tokens->count == json_array_size(ids), "%s: %u tokens, not %zu", what, tokens->count, json_array_size(ids));
+              (int)tokens->rendered.size_bytes, tokens->rendered.data, (int)rendered.size_bytes,
+              rendered.data);
+    CHECK_MSG(tokens->count == json_array_size(ids), "%s: %u tokens, not %zu", what, tokens->count,
+              json_array_size(ids));
     for (uint32_t i = 0; i < tokens->count; i++) {
-        CHECK_MSG(tokens->id[i] == json_integer_value(json_array_get(ids, i)), "%s: id %u is %d", what, i, tokens->id[i]);
-        CHECK_MSG(tokens->trained[i] == is_in_ranges(json_object_get(line, "trained"), i), "%s: label of token %u", what, i);
+        CHECK_MSG(tokens->id[i] == json_integer_value(json_array_get(ids, i)), "%s: id %u is %d", what, i,
+                  tokens->id[i]);
+        CHECK_MSG(tokens->trained[i] == is_in_ranges(json_object_get(line, "trained"), i),
+                  "%s: label of token %u", what, i);
     }
     CHECK_MSG(tokens->media_count == json_array_size(media_at), "%s: %u media", what, tokens->media_count);
     for (uint32_t i = 0; i < tokens->media_count; i++)
-        CHECK_MSG(tokens->media_at[i] == json_integer_value(json_array_get(media_at, i)), "%s: medium %u", what, i);
+        CHECK_MSG(tokens->media_at[i] == json_integer_value(json_array_get(media_at, i)), "%s: medium %u",
+                  what, i);
 }
 
 /* XXH3-64 over the ids as text and the flags, as the golden has it. */
@@ -75,8 +83,8 @@ static void expect_digest(const char *digest, const char *what, const stk_tokens
     for (uint32_t i = 0; i < tokens->count; i++) text[length++] = tokens->trained[i] ? '1' : '0';
     char got[20];
     snprintf(got, sizeof got, "%016llx", (unsigned long long)XXH3_64bits(text, length));
-    CHECK_MSG(strcmp(got, digest) == 0, "%s: another digest; rendered\n%.*s", what, (int)tokens->rendered.size_bytes,
-              tokens->rendered.data);
+    CHECK_MSG(strcmp(got, digest) == 0, "%s: another digest; rendered\n%.*s", what,
+              (int)tokens->rendered.size_bytes, tokens->rendered.data);
     free(text);
 }
 
@@ -91,15 +99,18 @@ static void run_line(const json_t *line, const json_t *record, const stk_templat
     CHECK_MSG(chat_sample(&c.sample, record), "%s", what);
     stk_tokens tokens;
     stk_reason reason;
-    const stk_status status = stk_text_encode(&tokens, tokenizer, chat_template, &c.rules, &c.sample, scratch, &reason, &err);
+    const stk_status status =
+        stk_text_encode(&tokens, tokenizer, chat_template, &c.rules, &c.sample, scratch, &reason, &err);
     const json_t *const refused = json_object_get(line, "reason");
     if (refused) {
         CHECK_MSG(status == STK_ERR_RECORD, "%s: status %d, but the reference refuses it", what, status);
         CHECK_MSG(reason == json_integer_value(refused), "%s: reason %d: %s", what, reason, err.message);
     } else {
         CHECK_MSG(status == STK_OK, "%s: status %d: %s", what, status, err.message);
-        if (text_of(line, "digest")) expect_digest(text_of(line, "digest"), what, &tokens);
-        else expect_line(line, what, &tokens);
+        if (text_of(line, "digest"))
+            expect_digest(text_of(line, "digest"), what, &tokens);
+        else
+            expect_line(line, what, &tokens);
     }
     chat_case_end(&c);
 }

@@ -19,7 +19,8 @@ static json_t *result_of(const stk_tokens *tokens)
 {
     json_t *const out = json_object();
     json_t *const trained = json_array(), *const media_at = json_array();
-    for (uint32_t i = 0; i < tokens->count; i++) json_array_append_new(trained, json_integer(tokens->trained[i]));
+    for (uint32_t i = 0; i < tokens->count; i++)
+        json_array_append_new(trained, json_integer(tokens->trained[i]));
     for (uint32_t i = 0; i < tokens->media_count; i++)
         json_array_append_new(media_at, json_integer(tokens->media_at[i]));
     json_object_set_new(out, "rendered", json_stringn(tokens->rendered.data, tokens->rendered.size_bytes));
@@ -40,15 +41,18 @@ static json_t *run_case(const json_t *from, const stk_tokenizer *tokenizer, cons
     json_t *out;
     if (!chat_case_make(&c, from))
         out = json_pack("{s:s}", "error", "not a case");
-    else if (stk_text_encode(&tokens, tokenizer, chat_template, &c.rules, &c.sample, scratch, &reason, &err) < 0)
-        out = json_pack("{s:i, s:i, s:s}", "status", (int)err.status, "reason", (int)reason, "error", err.message);
+    else if (stk_text_encode(&tokens, tokenizer, chat_template, &c.rules, &c.sample, scratch, &reason, &err) <
+             0)
+        out = json_pack("{s:i, s:i, s:s}", "status", (int)err.status, "reason", (int)reason, "error",
+                        err.message);
     else
         out = result_of(&tokens);
     chat_case_end(&c);
     return out;
 }
 
-static int run_lines(const stk_tokenizer *tokenizer, const stk_template *chat_template, stk_text_scratch *scratch)
+static int run_lines(const stk_tokenizer *tokenizer, const stk_template *chat_template,
+                     stk_text_scratch *scratch)
 {
     char *line = NULL;
     size_t capacity = 0;
