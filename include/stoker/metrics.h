@@ -31,6 +31,12 @@ typedef struct stk_metrics {
 /* The words for a reason's number, as the index and the dead-letter file use them; never NULL. */
 STK_API const char *stk_reason_name(unsigned reason);
 
+/* The release ("0.1.0"), the level of the kernels that run here ("avx2"), and the versions of the libraries that decode
+ * ("libjpeg-turbo ..."): constant strings. */
+STK_API const char *stk_version(void);
+STK_API const char *stk_cpu(void);
+STK_API const char *stk_libraries(void);
+
 #ifdef __cplusplus
 }
 #endif

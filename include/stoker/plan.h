@@ -10,7 +10,7 @@ extern "C" {
 
 /* Exact counts of a run. */
 typedef struct stk_plan_counts {
-    uint64_t steps, steps_per_epoch, samples, tokens, visual_tokens, supervised_tokens, images, filler_rows;
+    uint64_t steps, epoch_rows, samples, tokens, visual_tokens, supervised_tokens, images, filler_rows;
     uint64_t largest_micro_bytes; /* of the arena */
     char fingerprint[33];
 } stk_plan_counts;

@@ -1,0 +1,178 @@
+/* args.c - arguments and flags: those of the command, and every option of the table (dashes for underscores). */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+
+int usage_error(const command *c, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "stoker %s: ", c->name);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "; see `stoker %s --help`\n", c->name);
+    va_end(arguments);
+    return EXIT_USAGE;
+}
+
+static const flag set_flag = {"set", "KEY=VALUE", "any option, also of one data set: --set data.docs.labels=last"};
+
+static const flag *find_flag(const command *c, const char *name)
+{
+    for (const flag *f = c->flags; f && f->name; f++)
+        if (strcmp(f->name, name) == 0) return f;
+    return c->reads_config && strcmp(name, "set") == 0 ? &set_flag : NULL;
+}
+
+/* "micro-batch" to "micro_batch". */
+static void to_option(char *to, size_t capacity, const char *name)
+{
+    snprintf(to, capacity, "%s", name);
+    for (; *to; to++)
+        if (*to == '-') *to = '_';
+}
+
+/* Options of the whole run, that are one value. */
+static const stk_option *find_option(const char *name)
+{
+    char option[128];
+    to_option(option, sizeof option, name);
+    size_t count;
+    const stk_option *const table = stk_option_table(&count);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(table[i].name, option) == 0 && strncmp(option, "data", 4) != 0) return &table[i];
+    return NULL;
+}
+
+static int apply_flags(invocation *in)
+{
+    stk_error err;
+    for (int i = 0; i < in->flag_count; i++) {
+        const char *const name = in->flag_name[i], *const value = in->flag_value[i];
+        char option[256];
+        if (strcmp(name, "set") == 0) {
+            const char *const equals = strchr(value, '=');
+            if (!equals || equals == value || (size_t)(equals - value) >= sizeof option)
+                return usage_error(in->command, "--set takes KEY=VALUE, not %s", value);
+            memcpy(option, value, (size_t)(equals - value));
+            option[equals - value] = 0;
+            if (stk_options_set(&in->options, option, equals + 1, &err) < 0) return fail_with(&err);
+        } else if (!find_flag(in->command, name)) {
+            to_option(option, sizeof option, name);
+            if (stk_options_set(&in->options, option, value, &err) < 0) return fail_with(&err);
+        }
+    }
+    return EXIT_DONE;
+}
+
+/* One flag at argv[at]: how many places it takes, or a negative exit status. */
+static int take_flag(invocation *in, int argc, char **argv, int at)
+{
+    const command *const c = in->command;
+    char name[160];
+    const char *const text = strcmp(argv[at], "-o") == 0 ? "output" : argv[at] + 2, *const equals = strchr(text, '=');
+    const size_t length = equals ? (size_t)(equals - text) : strlen(text);
+    if (length == 0 || length >= sizeof name) return -usage_error(c, "unknown flag %.80s", argv[at]);
+    memcpy(name, text, length);
+    name[length] = 0;
+    const flag *const own = find_flag(c, name);
+    const stk_option *const option = own || !c->reads_config ? NULL : find_option(name);
+    if (!own && !option) return -usage_error(c, "unknown flag --%s", name);
+    if (in->flag_count == FLAGS_MAX) return -usage_error(c, "too many flags");
+    const bool takes_value = option || own->value;
+    const char *value = equals ? equals + 1 : "";
+    int places = 1;
+    if (takes_value && !equals) {
+        if (at + 1 >= argc) return -usage_error(c, "--%s wants a value", name);
+        value = argv[at + 1];
+        places = 2;
+    } else if (!takes_value && equals) {
+        return -usage_error(c, "--%s takes no value", name);
+    }
+    in->flag_name[in->flag_count] = own ? own->name : option->name;
+    in->flag_value[in->flag_count++] = value;
+    return places;
+}
+
+int parse_arguments(invocation *in, const command *c, int argc, char **argv)
+{
+    bool only_arguments = false;
+    for (int at = 0; at < argc;) {
+        if (!only_arguments && strcmp(argv[at], "--") == 0) {
+            only_arguments = true;
+            at++;
+        } else if (!only_arguments && (strncmp(argv[at], "--", 2) == 0 || strcmp(argv[at], "-o") == 0)) {
+            const int places = take_flag(in, argc, argv, at);
+            if (places < 0) return -places;
+            at += places;
+        } else {
+            if (in->argument_count == c->most) return usage_error(c, "one argument too many: %s", argv[at]);
+            in->argument[in->argument_count++] = argv[at++];
+        }
+    }
+    if (in->argument_count < c->least) return usage_error(c, "%s is missing", c->arguments);
+    if (!c->reads_config) return EXIT_DONE;
+    stk_error err;
+    if (stk_options_read(&in->options, in->argument[0], &err) < 0) {
+        stk_error_print(stderr, &err);
+        return EXIT_USAGE;
+    }
+    return apply_flags(in);
+}
+
+const char *flag_of(const invocation *in, const char *name)
+{
+    for (int i = in->flag_count - 1; i >= 0; i--)
+        if (strcmp(in->flag_name[i], name) == 0) return in->flag_value[i];
+    return NULL;
+}
+
+bool number_of(const invocation *in, const char *name, int64_t low, int64_t high, int64_t otherwise, int64_t *value)
+{
+    const char *const text = flag_of(in, name);
+    *value = otherwise;
+    if (!text) return true;
+    char *end;
+    errno = 0;
+    const long long number = strtoll(text, &end, 10);
+    if (end == text || *end || errno || number < low || number > high) {
+        usage_error(in->command, "--%s: %s is no whole number from %lld to %lld", name, text, (long long)low, (long long)high);
+        return false;
+    }
+    *value = number;
+    return true;
+}
+
+/* --- help --- */
+
+static void print_flag(const char *name, const char *value, const char *help)
+{
+    char left[80];
+    snprintf(left, sizeof left, "--%s%s%s", name, value ? " " : "", value ? value : "");
+    for (char *at = left; *at && *at != ' '; at++)
+        if (*at == '_') *at = '-';
+    printf("  %-28s %s\n", left, help);
+}
+
+void print_help(const command *c)
+{
+    printf("usage: stoker %s %s%s[FLAGS]\n\n%s.\n", c->name, c->arguments, c->arguments[0] ? " " : "", c->summary);
+    if (c->text) printf("\n%s\n", c->text);
+    printf("\nFlags\n");
+    for (const flag *f = c->flags; f && f->name; f++) print_flag(f->name, f->value, f->help);
+    print_flag("help", NULL, "this text");
+    if (!c->reads_config) return;
+    print_flag(set_flag.name, set_flag.value, set_flag.help);
+    printf("\nOptions of the configuration, which flags override (`stoker options` tells more)\n");
+    size_t count;
+    const stk_option *const table = stk_option_table(&count);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(table[i].name, "data", 4) != 0) {
+            char value[24];
+            snprintf(value, sizeof value, "%s", table[i].type);
+            for (char *at = value; *at; at++) *at = (char)(*at >= 'a' && *at <= 'z' ? *at - 'a' + 'A' : *at);
+            print_flag(table[i].name, value, table[i].help);
+        }
+}

@@ -1,0 +1,76 @@
+/* command.h - what the commands of `stoker` share: their flags, their exit statuses, the terminal. */
+#ifndef STOKER_CLI_COMMAND_H
+#define STOKER_CLI_COMMAND_H
+
+#include <jansson.h>
+#include <stoker/stoker.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SPENT = 3, EXIT_INTERRUPTED = 130 };
+
+/* A flag of one command; every option of the table is a flag too, where the command reads a configuration. */
+typedef struct flag {
+    const char *name;  /* without the dashes */
+    const char *value; /* what stands behind it in the help; NULL: a switch */
+    const char *help;
+} flag;
+
+struct invocation;
+
+typedef struct command {
+    const char *name, *arguments, *summary;
+    const char *text;      /* further paragraphs of its help; NULL: none */
+    const flag *flags;     /* ended by a name of NULL */
+    int least, most;       /* positional arguments */
+    bool reads_config;     /* the first one is a configuration */
+    int (*run)(const struct invocation *);
+} command;
+
+enum { ARGUMENTS_MAX = 8, FLAGS_MAX = 64 };
+
+typedef struct invocation {
+    const command *command;
+    const char *argument[ARGUMENTS_MAX];
+    int argument_count;
+    const char *flag_name[FLAGS_MAX], *flag_value[FLAGS_MAX]; /* in the order given */
+    int flag_count;
+    stk_options options; /* read, with all flags applied, when the command reads a configuration */
+} invocation;
+
+extern const command init_command, index_command, plan_command, run_command, show_command, replay_command, options_command,
+    version_command;
+
+/* args.c */
+/* Parse what follows the command's name and read the configuration.  0, or an exit status after the message. */
+int parse_arguments(invocation *in, const command *command, int argc, char **argv);
+/* The value of a flag ("" for a switch), the last one given; NULL: not given. */
+const char *flag_of(const invocation *in, const char *name);
+/* A whole number in a range, or `otherwise` when the flag is not given.  False after the message. */
+bool number_of(const invocation *in, const char *name, int64_t low, int64_t high, int64_t otherwise, int64_t *value);
+void print_help(const command *command);
+int usage_error(const command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* terminal.c */
+/* Print the error and give the exit status that belongs to it. */
+int fail_with(const stk_error *err);
+void catch_interrupts(void);
+bool interrupted(void);
+/* Whether colours may be written to stdout. */
+bool colours(void);
+/* Progress of the index on stderr: a bar on a terminal, plain lines elsewhere. */
+stk_index_progress index_progress(void);
+/* One line that is written over again on a terminal; nothing elsewhere. */
+void live_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void live_line_end(void);
+void hex_text(const uint8_t digest[16], char text[33]);
+/* Print and release. */
+int print_json(json_t *root);
+
+/* report.c */
+void print_index_report(const stk_index_report *report);
+json_t *index_report_json(const stk_index_report *report);
+
+/* png_out.c */
+/* Write RGB rows as a PNG.  False after the message. */
+bool write_png(const char *path, const uint8_t *rgb, uint32_t width_px, uint32_t height_px);
+
+#endif
