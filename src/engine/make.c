@@ -60,11 +60,13 @@ static stk_status parse(const stk_run *run, stk_maker *maker, const stk_recipe_s
 
 /* --- take --- */
 
+/* Where the record stated the size, nothing else is known: the worst is charged. */
 static stk_image_info info_of(const stk_media_facts *facts)
 {
-    return (stk_image_info){.format = (stk_media_format)facts->format, .width_px = facts->width_px,
+    const bool stated = facts->flags & STK_MEDIA_STATED;
+    return (stk_image_info){.format = stated ? STK_FORMAT_WEBP : (stk_media_format)facts->format, .width_px = facts->width_px,
                             .height_px = facts->height_px, .orientation = facts->orientation, .flags = facts->flags,
-                            .whole = facts->flags & STK_MEDIA_WHOLE};
+                            .whole = stated || facts->flags & STK_MEDIA_WHOLE};
 }
 
 static size_t ticket_bytes_of(size_t size_bytes)
@@ -150,18 +152,34 @@ void stk_unit_set_ticket(stk_unit *unit, uint8_t *ticket)
 
 /* --- make --- */
 
-/* Which faults of a fetch are faults of the bytes (architecture section 7). */
-static bool is_byte_fault(const stk_request *request, stk_reason *reason)
+bool stk_request_fault(const stk_request *request, stk_reason *reason)
 {
     switch (request->status) {
     case STK_ERR_MEDIA_MISSING: *reason = STK_REASON_MISSING; return true;
     case STK_ERR_MEDIA_DENIED: *reason = STK_REASON_DENIED; return true;
-    case STK_ERR_MEDIA_LIMIT: *reason = STK_REASON_CHANGED; return true; /* longer than it was */
+    case STK_ERR_MEDIA_LIMIT: *reason = STK_REASON_MEDIA_LIMIT; return true;
     case STK_ERR_MEDIA_UNSUPPORTED: *reason = STK_REASON_UNSUPPORTED; return true;
     case STK_ERR_MEDIA: *reason = STK_REASON_BROKEN; return true;
     case STK_ERR_SYSTEM: *reason = STK_REASON_UNREADABLE; return request->error.code == EACCES || request->error.code == EPERM;
     default: return false;
     }
+}
+
+/* Whether the picture is the one that the plan was made for. */
+static stk_status check_facts(const stk_image_info *info, const stk_media_facts *facts, uint8_t orientation, stk_reason *reason,
+                              stk_error *err)
+{
+    *reason = STK_REASON_CHANGED;
+    if (facts->flags & STK_MEDIA_STATED) { /* what the record states is the upright size */
+        const bool swaps = stk_orientation_swaps(orientation);
+        const uint32_t width_px = swaps ? info->height_px : info->width_px, height_px = swaps ? info->width_px : info->height_px;
+        if (width_px == facts->width_px && height_px == facts->height_px) return STK_OK;
+        return stk_fail(err, STK_ERR_MEDIA, "the record states %u x %u pixels, and the picture has %u x %u: correct the record",
+                        facts->width_px, facts->height_px, width_px, height_px);
+    }
+    if (info->width_px == facts->width_px && info->height_px == facts->height_px && info->orientation == facts->orientation && info->whole == ((facts->flags & STK_MEDIA_WHOLE) != 0))
+        return STK_OK;
+    return stk_fail(err, STK_ERR_MEDIA, "the media changed since it was indexed: run `stoker index`");
 }
 
 /* The patches of one image, or its reason.  STK_ERR_MEDIA and kin: mask. */
@@ -176,18 +194,21 @@ static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker
     const stk_request *const request = &unit->request[k];
     if (request->status < 0) {
         if (err) *err = request->error;
-        return is_byte_fault(request, reason) ? STK_ERR_MEDIA : request->status;
+        if (!stk_request_fault(request, reason)) return request->status;
+        if (*reason == STK_REASON_MEDIA_LIMIT) *reason = STK_REASON_CHANGED; /* it had room when it was indexed */
+        return STK_ERR_MEDIA;
+    }
+    if (request->total_bytes != facts->size_bytes) {
+        *reason = STK_REASON_CHANGED;
+        return stk_fail(err, STK_ERR_MEDIA, "the media has %llu bytes, and had %llu when it was indexed: run `stoker index`",
+                        (unsigned long long)request->total_bytes, (unsigned long long)facts->size_bytes);
     }
     const stk_bytes bytes = {request->buffer, request->got_bytes};
     stk_image_info info;
     STK_TRY(stk_image_probe(&info, reason, bytes, bytes.size_bytes, &run->rules->limits, err));
-    const uint8_t orientation = stk_media_orientation(facts, &set->pixels);
-    if (request->total_bytes != facts->size_bytes || info.width_px != facts->width_px ||
-        info.height_px != facts->height_px || info.orientation != facts->orientation ||
-        info.whole != ((facts->flags & STK_MEDIA_WHOLE) != 0)) {
-        *reason = STK_REASON_CHANGED;
-        return stk_fail(err, STK_ERR_MEDIA, "the media changed since it was indexed: run `stoker index`");
-    }
+    const bool stated = facts->flags & STK_MEDIA_STATED, ignored = set->pixels.ignore_orientation;
+    const uint8_t orientation = stated ? (ignored ? 1 : info.orientation) : stk_media_orientation(facts, &set->pixels);
+    STK_TRY(check_facts(&info, facts, orientation, reason, err));
     stk_image_times times = {0};
     void *const patches = stk_slot_patches(batch->slot, &batch->layout, &batch->recipe, planned->first_media + k);
     const stk_status status = stk_image_patches(patches, run->image, maker->image, bytes, &info, orientation,

@@ -64,6 +64,9 @@ stk_status stk_work_take(stk_work *work, const stk_run *run, stk_maker *maker, u
 void stk_sample_needs(const stk_run *run, const stk_recipe *recipe, const stk_recipe_sample *planned, size_t *ticket_bytes,
                       size_t *work_bytes);
 
+/* Whether a failed fetch is a fault of the bytes, and which (architecture section 7). */
+bool stk_request_fault(const stk_request *request, stk_reason *reason);
+
 /* Give a unit its memory and point its requests at it; ticket has unit->ticket_bytes. */
 void stk_unit_set_ticket(stk_unit *unit, uint8_t *ticket);
 

@@ -1,0 +1,124 @@
+/* index_api.c - the index of all data sets, brought up to date and summed up for people. */
+#include <stoker/index.h>
+
+#include "engine/run.h"
+
+struct stk_index_report {
+    size_t count;
+    stk_index_summary *summary;
+};
+
+static uint32_t bucket_of(uint32_t tokens)
+{
+    const uint32_t bucket = tokens ? 31u - (uint32_t)__builtin_clz(tokens) : 0;
+    return bucket < STK_INDEX_HISTOGRAM_BUCKETS ? bucket : STK_INDEX_HISTOGRAM_BUCKETS - 1;
+}
+
+static void add_example(stk_index_summary *summary, const stk_set_facts *facts, uint64_t record_index, stk_reason reason,
+                        const char *message)
+{
+    const stk_record_facts *const record = &facts->record[record_index];
+    for (int i = 0; i < STK_INDEX_EXAMPLES; i++) {
+        stk_index_example *const example = &summary->example[reason][i];
+        if (example->file[0] && example->line == record->line && strcmp(example->message, message) == 0) return;
+        if (example->file[0]) continue;
+        const char *const file = facts->file[record->file_index];
+        const size_t length = strlen(file), room = sizeof example->file - 1;
+        snprintf(example->file, sizeof example->file, "%s", length > room ? file + length - room : file); /* cut at the front */
+        snprintf(example->message, sizeof example->message, "%s", message);
+        example->line = record->line;
+        return;
+    }
+}
+
+static void add_record(stk_index_summary *summary, const stk_run *run, const stk_run_set *set, uint64_t r)
+{
+    const stk_record_facts *const record = &set->facts.record[r];
+    stk_record_size size;
+    stk_record_derive(&size, &set->facts, r, &run->model, &set->pixels, run->max_tokens);
+    const uint32_t notes = record->notes | set->facts.text[r].notes;
+    for (int bit = 0; bit < 32; bit++) summary->notes[bit] += notes >> bit & 1;
+    if (size.reason != STK_REASON_NONE) {
+        summary->unusable_by_reason[size.reason]++;
+        char message[128];
+        if (size.reason == STK_REASON_OVERLONG) {
+            snprintf(message, sizeof message, "%u tokens, over the limit of %u", size.token_count, run->max_tokens);
+            add_example(summary, &set->facts, r, size.reason, message);
+        } else if (size.reason == STK_REASON_RATIO) {
+            add_example(summary, &set->facts, r, size.reason, stk_reason_text(size.reason));
+        }
+        return;
+    }
+    summary->usable++;
+    summary->images += record->media_count;
+    summary->text_tokens += size.token_count - size.visual_tokens;
+    summary->visual_tokens += size.visual_tokens;
+    summary->supervised_tokens += size.supervised_count;
+    summary->length_histogram[bucket_of(size.token_count)]++;
+}
+
+static void summarise(stk_index_summary *summary, const stk_run *run, const stk_run_set *set, const stk_index_work *work)
+{
+    snprintf(summary->name, sizeof summary->name, "%s", set->name);
+    summary->records = set->facts.record_count;
+    summary->blank_lines = stk_set_index_blank_lines(set->index);
+    summary->records_parsed = work->records_parsed;
+    summary->media_headers_read = work->media_headers_read;
+    summary->texts_encoded = work->texts_encoded;
+    summary->media_part_built = work->media_part_built;
+    summary->text_part_built = work->text_part_built;
+    for (uint64_t i = 0; i < set->facts.media_count; i++) {
+        const stk_media_facts *const media = &set->facts.media[i];
+        summary->media_bytes += media->size_bytes;
+        summary->alpha += (media->flags & STK_MEDIA_HAS_ALPHA) != 0;
+        summary->grey16 += (media->flags & STK_MEDIA_GREY16) != 0;
+        summary->animated += (media->flags & STK_MEDIA_ANIMATED) != 0;
+        summary->turned += media->orientation > 1;
+    }
+    const uint64_t words = stk_set_index_words_count(set->index);
+    for (uint64_t i = 0; i < words; i++) {
+        const stk_index_words at = stk_set_index_words_at(set->index, i);
+        if ((unsigned)at.reason < STK_INDEX_REASONS) add_example(summary, &set->facts, at.record_index, at.reason, at.message);
+    }
+    for (uint64_t r = 0; r < set->facts.record_count; r++) add_record(summary, run, set, r);
+}
+
+stk_status stk_index_build(stk_index_report **out, const stk_options *options, const stk_index_progress *progress, stk_error *err)
+{
+    if (out) *out = NULL;
+    stk_run *run;
+    STK_TRY(stk_run_prepare(&run, options, err));
+    stk_index_report *report = stk_alloc(STK_TAG_INDEX, sizeof *report);
+    if (report) report->summary = stk_alloc_array(STK_TAG_INDEX, run->set_count, sizeof *report->summary);
+    stk_status status = STK_OK;
+    if (!report || !report->summary) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: the report of the index");
+    for (uint32_t i = 0; status == STK_OK && i < run->set_count; i++) {
+        stk_index_work work = {0};
+        status = stk_run_open_index(run, options, i, progress, &work, err);
+        if (status == STK_OK) summarise(&report->summary[report->count++], run, &run->set[i], &work);
+    }
+    stk_run_release(run);
+    if (status < 0 || !out) {
+        stk_index_report_destroy(report);
+        return status;
+    }
+    *out = report;
+    return STK_OK;
+}
+
+size_t stk_index_report_count(const stk_index_report *report)
+{
+    return report->count;
+}
+
+const stk_index_summary *stk_index_report_at(const stk_index_report *report, size_t at)
+{
+    return at < report->count ? &report->summary[at] : NULL;
+}
+
+void stk_index_report_destroy(stk_index_report *report)
+{
+    if (!report) return;
+    stk_free(report->summary);
+    stk_free(report);
+}

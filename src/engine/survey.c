@@ -1,0 +1,327 @@
+/* survey.c - what the index asks, answered by source, image and text.
+ *
+ * Media of a group are fetched together, their first 64 KiB each: nearly every header ends there.  The few whose header
+ * goes on behind that (a large profile before the frame, an orientation at the end of the file) are read again, longer,
+ * one by one. */
+#include "engine/survey.h"
+
+#include <errno.h>
+
+enum {
+    HEAD_BYTES = 64 * 1024,
+    LONGER_BYTES = 1024 * 1024,
+    IO_THREADS = 4,
+    REQUESTS = 24,      /* at once, of a worker: 1.5 MiB of buffers */
+    VERIFY_SIDE_PX = 64 /* decoding is the same whatever comes out */
+};
+
+/* One medium on its way. */
+typedef struct survey_request {
+    stk_request request; /* first */
+    stk_survey_media *media;
+} survey_request;
+
+typedef struct survey_worker {
+    const stk_run *run;
+    const stk_run_set *set;
+    stk_source *source;
+    survey_request *request; /* REQUESTS */
+    uint8_t *heads;          /* their buffers */
+    uint8_t *longer;         /* for one that needs more */
+    size_t longer_bytes;
+    stk_image_scratch *image; /* when something is decoded */
+    uint8_t *pixels;
+    stk_text_scratch *text;
+} survey_worker;
+
+static void close_worker(void *worker)
+{
+    survey_worker *const w = worker;
+    stk_source_close(&w->source);
+    stk_image_scratch_destroy(w->image);
+    stk_text_scratch_destroy(w->text);
+    stk_free(w->request);
+    stk_free(w->heads);
+    stk_free(w->longer);
+    stk_free(w->pixels);
+    stk_free(w);
+}
+
+static stk_status open_worker(void **worker, void *context, stk_error *err)
+{
+    const stk_survey_context *const of = context;
+    *worker = NULL;
+    survey_worker *const w = stk_alloc(STK_TAG_INDEX, sizeof *w);
+    if (!w) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a worker of the index");
+    w->run = of->run;
+    w->set = &of->run->set[of->set_index];
+    const stk_status status = stk_text_scratch_create(&w->text, &w->run->rules->limits, err);
+    if (status < 0) {
+        close_worker(w);
+        return status;
+    }
+    *worker = w;
+    return STK_OK;
+}
+
+/* What only media need: an index whose media part fits never opens it. */
+static stk_status open_source(survey_worker *w, stk_error *err)
+{
+    if (w->source) return STK_OK;
+    if (!w->request) w->request = stk_alloc_array(STK_TAG_INDEX, REQUESTS, sizeof *w->request);
+    if (!w->heads) w->heads = stk_alloc_array(STK_TAG_INDEX, REQUESTS, HEAD_BYTES + STK_PAD_BYTES);
+    if (!w->request || !w->heads) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a worker of the index");
+    return stk_source_open(&w->source, IO_THREADS, err);
+}
+
+/* --- outcomes --- */
+
+static bool is_data_uri(stk_str address)
+{
+    return address.size_bytes >= 5 && memcmp(address.data, "data:", 5) == 0;
+}
+
+/* The reason of a request that failed for what the medium is; STK_REASON_NONE: it is the system's fault. */
+static stk_reason reason_of(const stk_request *request)
+{
+    switch (request->status) {
+    case STK_ERR_MEDIA_MISSING: return STK_REASON_MISSING;
+    case STK_ERR_MEDIA_DENIED: return STK_REASON_DENIED;
+    case STK_ERR_MEDIA_LIMIT: return STK_REASON_MEDIA_LIMIT;
+    case STK_ERR_MEDIA_UNSUPPORTED: return STK_REASON_UNSUPPORTED;
+    case STK_ERR_MEDIA: return is_data_uri(request->address) ? STK_REASON_BROKEN : STK_REASON_NOT_IMAGE;
+    case STK_ERR_SYSTEM:
+        return request->error.code == EACCES || request->error.code == EPERM ? STK_REASON_UNREADABLE : STK_REASON_NONE;
+    default: return STK_REASON_NONE;
+    }
+}
+
+static void lacks(stk_survey_media *media, stk_reason reason, const char *words)
+{
+    media->facts.reason = (uint8_t)reason;
+    (void)stk_fail(&media->error, STK_ERR_MEDIA, "%s", words);
+}
+
+/* What a failed request means.  < 0 stops the build. */
+static stk_status note_failure(stk_survey_media *media, const stk_request *request, stk_error *err)
+{
+    const stk_reason reason = reason_of(request);
+    if (reason == STK_REASON_NONE) {
+        if (err) *err = request->error;
+        return request->status;
+    }
+    media->facts.reason = (uint8_t)reason;
+    media->error = request->error;
+    return STK_OK;
+}
+
+/* The bytes of a medium are known.  False: they are too many, or none. */
+static bool size_is_fine(stk_survey_media *media, const stk_limits *limits)
+{
+    char words[160];
+    if (media->facts.size_bytes == 0) {
+        lacks(media, STK_REASON_EMPTY, "the file has no bytes");
+        return false;
+    }
+    if (media->facts.size_bytes <= limits->media_bytes) return true;
+    snprintf(words, sizeof words, "%llu bytes, and limits.media_bytes is %llu", (unsigned long long)media->facts.size_bytes,
+             (unsigned long long)limits->media_bytes);
+    lacks(media, STK_REASON_MEDIA_LIMIT, words);
+    return false;
+}
+
+static void take_stated_size(stk_survey_media *media, const stk_limits *limits)
+{
+    media->facts.width_px = media->stated_width_px;
+    media->facts.height_px = media->stated_height_px;
+    media->facts.orientation = 1;
+    media->facts.flags = STK_MEDIA_STATED;
+    if ((uint64_t)media->stated_width_px * media->stated_height_px <= limits->media_px) return;
+    char words[160];
+    snprintf(words, sizeof words, "stated as %u x %u pixels, and limits.media_pixels is %llu", media->stated_width_px,
+             media->stated_height_px, (unsigned long long)limits->media_px);
+    lacks(media, STK_REASON_MEDIA_LIMIT, words);
+}
+
+/* --- headers --- */
+
+/* STK_OK: the header is read, or the medium lacks something.  STK_AGAIN: with more bytes. */
+static stk_status read_header(survey_worker *w, stk_survey_media *media, stk_bytes bytes, stk_error *err)
+{
+    stk_image_info info;
+    stk_reason reason = STK_REASON_NONE;
+    const stk_status status =
+        stk_image_probe(&info, &reason, bytes, media->facts.size_bytes, &w->run->rules->limits, &media->error);
+    if (status == STK_AGAIN && bytes.size_bytes >= media->facts.size_bytes) {
+        lacks(media, STK_REASON_BROKEN, "the header goes on behind the end of the file");
+        return STK_OK;
+    }
+    if (status == STK_AGAIN) return STK_AGAIN;
+    if (status < 0) {
+        if (reason == STK_REASON_NONE) { /* out of memory, and such */
+            if (err) *err = media->error;
+            return status;
+        }
+        media->facts.reason = (uint8_t)reason;
+        return STK_OK;
+    }
+    media->facts.width_px = info.width_px;
+    media->facts.height_px = info.height_px;
+    media->facts.format = (uint8_t)info.format;
+    media->facts.orientation = info.orientation;
+    media->facts.flags = info.flags | (info.whole ? STK_MEDIA_WHOLE : 0);
+    return STK_OK;
+}
+
+/* Read the first size_bytes of a medium, alone, into the large buffer. */
+static stk_status read_longer(survey_worker *w, stk_survey_media *media, size_t size_bytes, stk_bytes *bytes, stk_error *err)
+{
+    if (w->longer_bytes < size_bytes) {
+        stk_free(w->longer);
+        w->longer_bytes = 0;
+        w->longer = stk_alloc(STK_TAG_INDEX, size_bytes + STK_PAD_BYTES);
+        if (!w->longer) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a medium of %zu bytes", size_bytes);
+        w->longer_bytes = size_bytes;
+    }
+    stk_request request = {.address = media->address, .places = w->set->places, .size_bytes = size_bytes, .buffer = w->longer,
+                           .capacity_bytes = size_bytes};
+    stk_source_submit(w->source, &request);
+    while (!stk_source_reap(w->source, STK_FOREVER)) continue;
+    *bytes = (stk_bytes){w->longer, request.got_bytes};
+    if (request.status < 0) return note_failure(media, &request, err);
+    media->facts.size_bytes = request.total_bytes;
+    media->facts.mtime_ns = request.mtime_ns;
+    return STK_OK;
+}
+
+static stk_status decode(survey_worker *w, stk_survey_media *media, stk_bytes bytes, stk_error *err)
+{
+    if (!w->image) STK_TRY(stk_image_scratch_create(&w->image, w->run->image, err));
+    if (!w->pixels) w->pixels = stk_alloc(STK_TAG_INDEX, VERIFY_SIDE_PX * VERIFY_SIDE_PX * 3);
+    if (!w->pixels) return stk_fail(err, STK_ERR_NOMEM, "out of memory: decoding a medium");
+    stk_image_info info;
+    stk_reason reason = STK_REASON_NONE;
+    stk_status status =
+        stk_image_probe(&info, &reason, bytes, bytes.size_bytes, &w->run->rules->limits, &media->error);
+    if (status == STK_OK)
+        status = stk_image_rgb(w->pixels, w->run->image, w->image, bytes, &info, 1, VERIFY_SIDE_PX, VERIFY_SIDE_PX, &reason,
+                               &media->error);
+    if (status == STK_OK) return STK_OK;
+    if (reason == STK_REASON_NONE && status < 0) {
+        if (err) *err = media->error;
+        return status;
+    }
+    media->facts.reason = (uint8_t)(reason == STK_REASON_NONE ? STK_REASON_BROKEN : reason);
+    return STK_OK;
+}
+
+/* A medium that the first bytes were not enough for. */
+static stk_status probe_longer(survey_worker *w, stk_survey_media *media, bool whole, stk_error *err)
+{
+    stk_bytes bytes = {0};
+    if (!whole && media->facts.size_bytes > LONGER_BYTES) {
+        STK_TRY(read_longer(w, media, LONGER_BYTES, &bytes, err));
+        if (media->facts.reason != STK_REASON_NONE) return STK_OK;
+        const stk_status status = read_header(w, media, bytes, err);
+        if (status != STK_AGAIN) return status;
+    }
+    STK_TRY(read_longer(w, media, media->facts.size_bytes, &bytes, err));
+    if (media->facts.reason != STK_REASON_NONE) return STK_OK;
+    media->facts.size_bytes = bytes.size_bytes; /* as much as there is now */
+    if (!size_is_fine(media, &w->run->rules->limits)) return STK_OK;
+    STK_TRY(read_header(w, media, bytes, err));
+    return whole && media->facts.reason == STK_REASON_NONE ? decode(w, media, bytes, err) : STK_OK;
+}
+
+/* --- groups --- */
+
+static bool looks_only(const stk_survey_media *media, bool decoding)
+{
+    return media->look_only || (media->stated_width_px && !decoding);
+}
+
+static void submit(survey_worker *w, size_t at, stk_survey_media *media, size_t order, bool decoding)
+{
+    survey_request *const r = &w->request[at];
+    media->facts = (stk_media_facts){.kind = (uint8_t)media->kind, .orientation = 1};
+    media->header_read = false;
+    r->media = media;
+    r->request = (stk_request){.address = media->address,
+                               .places = w->set->places,
+                               .size_bytes = looks_only(media, decoding) || decoding ? 0 : HEAD_BYTES,
+                               .priority = order,
+                               .buffer = w->heads + at * (HEAD_BYTES + STK_PAD_BYTES),
+                               .capacity_bytes = HEAD_BYTES};
+    stk_source_submit(w->source, &r->request);
+}
+
+/* STK_AGAIN: the medium needs more of its bytes. */
+static stk_status take_answer(survey_worker *w, const survey_request *r, bool decoding, stk_error *err)
+{
+    stk_survey_media *const media = r->media;
+    if (r->request.status < 0) return note_failure(media, &r->request, err);
+    media->facts.size_bytes = r->request.total_bytes;
+    media->facts.mtime_ns = r->request.mtime_ns;
+    if (media->look_only) return STK_OK;
+    if (!size_is_fine(media, &w->run->rules->limits)) return STK_OK;
+    if (looks_only(media, decoding)) {
+        take_stated_size(media, &w->run->rules->limits);
+        return STK_OK;
+    }
+    media->header_read = true;
+    if (decoding) return STK_AGAIN;
+    return read_header(w, media, (stk_bytes){r->request.buffer, r->request.got_bytes}, err);
+}
+
+/* Some of the media, all under way at once. */
+static stk_status probe_some(survey_worker *w, stk_survey_media *media, size_t count, bool decoding, stk_error *err)
+{
+    bool longer[REQUESTS] = {false};
+    for (size_t i = 0; i < count; i++) submit(w, i, &media[i], i, decoding);
+    stk_status status = STK_OK;
+    for (size_t left = count; left; left--) {
+        survey_request *r = NULL;
+        while (!(r = (survey_request *)stk_source_reap(w->source, STK_FOREVER))) continue;
+        if (status < 0) continue; /* all come back before the buffers go */
+        const stk_status one = take_answer(w, r, decoding, err);
+        if (one == STK_AGAIN) longer[r->media - media] = true;
+        else if (one < 0) status = one;
+    }
+    for (size_t i = 0; status == STK_OK && i < count; i++)
+        if (longer[i]) status = probe_longer(w, &media[i], decoding, err);
+    return status;
+}
+
+static stk_status probe(void *worker, stk_survey_media *media, size_t count, bool decoding, stk_error *err)
+{
+    survey_worker *const w = worker;
+    STK_TRY(open_source(w, err));
+    for (size_t at = 0; at < count; at += REQUESTS)
+        STK_TRY(probe_some(w, media + at, count - at < REQUESTS ? count - at : REQUESTS, decoding, err));
+    return STK_OK;
+}
+
+/* --- text --- */
+
+static stk_status encode(void *worker, const stk_sample *sample, stk_text_facts *facts, stk_error *err)
+{
+    survey_worker *const w = worker;
+    stk_tokens tokens = {0};
+    stk_reason reason = STK_REASON_NONE;
+    const stk_status status = stk_text_encode(&tokens, w->run->tokenizer, w->set->chat_template, &w->set->rules->text, sample,
+                                              w->text, &reason, err);
+    if (status < 0 && status != STK_ERR_RECORD) return status;
+    if (status < 0) {
+        facts->reason = (uint8_t)(reason == STK_REASON_NONE ? STK_REASON_TEMPLATE : reason);
+        return STK_OK;
+    }
+    facts->token_count = tokens.count;
+    facts->supervised_count = tokens.supervised_count;
+    facts->notes = tokens.notes;
+    return STK_OK;
+}
+
+stk_survey stk_survey_of(stk_survey_context *context)
+{
+    return (stk_survey){.context = context, .open = open_worker, .close = close_worker, .probe = probe, .encode = encode};
+}
