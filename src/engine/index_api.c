@@ -1,7 +1,10 @@
-/* index_api.c - the index of all data sets, brought up to date and summed up for people. */
+/* index_api.c - the index of all data sets, brought up to date and summed up for people.
+ *
+ * Not here: the index itself (manifest/), usability (schema/derive.h). */
 #include <stoker/index.h>
 
 #include "engine/run.h"
+#include "schema/derive.h"
 
 struct stk_index_report {
     size_t count;
@@ -11,24 +14,41 @@ struct stk_index_report {
 static uint32_t bucket_of(uint32_t tokens)
 {
     const uint32_t bucket = tokens ? 31u - (uint32_t)__builtin_clz(tokens) : 0;
-    return bucket < STK_INDEX_HISTOGRAM_BUCKETS ? bucket : STK_INDEX_HISTOGRAM_BUCKETS - 1;
+    return bucket < (uint32_t)STK_INDEX_HISTOGRAM_BUCKETS ? bucket : STK_INDEX_HISTOGRAM_BUCKETS - 1;
 }
 
 static void add_example(stk_index_summary *summary, const stk_set_facts *facts, uint64_t record_index, stk_reason reason,
                         const char *message)
 {
+    stk_index_example *example = summary->example[reason];
+    while (example < summary->example[reason] + STK_INDEX_EXAMPLES && example->line) example++;
+    if (example == summary->example[reason] + STK_INDEX_EXAMPLES) return;
     const stk_record_facts *const record = &facts->record[record_index];
-    for (int i = 0; i < STK_INDEX_EXAMPLES; i++) {
-        stk_index_example *const example = &summary->example[reason][i];
-        if (example->file[0] && example->line == record->line && strcmp(example->message, message) == 0) return;
-        if (example->file[0]) continue;
-        const char *const file = facts->file[record->file_index];
-        const size_t length = strlen(file), room = sizeof example->file - 1;
-        snprintf(example->file, sizeof example->file, "%s", length > room ? file + length - room : file); /* cut at the front */
-        snprintf(example->message, sizeof example->message, "%s", message);
-        example->line = record->line;
-        return;
+    stk_error where; /* cuts a long path at its front, and blanks control characters */
+    (void)stk_fail_at(&where, STK_ERR_RECORD, facts->file[record->file_index], record->line, "%s", message);
+    memcpy(example->file, where.file, sizeof example->file);
+    memcpy(example->message, where.message, sizeof example->message);
+    example->line = record->line;
+}
+
+/* Words for what only the options of this run make unusable: the index has none. */
+static void explain(stk_index_summary *summary, const stk_run *run, const stk_run_set *set, uint64_t r, const stk_record_size *size)
+{
+    char words[128] = "";
+    const stk_record_facts *const record = &set->facts.record[r];
+    if (size->reason == STK_REASON_OVERLONG) {
+        snprintf(words, sizeof words, "%u tokens, and max_tokens is %u", size->token_count, run->max_tokens);
+    } else if (size->reason == STK_REASON_UNTRAINED && set->facts.text[r].reason == STK_REASON_NONE) {
+        snprintf(words, sizeof words, "no token of it has a label");
+    } else if (record->reason == STK_REASON_NONE) {
+        for (uint32_t m = 0; m < record->media_count && !words[0]; m++) {
+            const stk_media_facts *const media = &set->facts.media[record->first_media + m];
+            stk_grid grid;
+            if (stk_media_grid(&grid, media, &run->model, &set->pixels) == size->reason)
+                snprintf(words, sizeof words, "image %u has %u x %u pixels", m + 1, media->width_px, media->height_px);
+        }
     }
+    if (words[0]) add_example(summary, &set->facts, r, size->reason, words);
 }
 
 static void add_record(stk_index_summary *summary, const stk_run *run, const stk_run_set *set, uint64_t r)
@@ -39,14 +59,7 @@ static void add_record(stk_index_summary *summary, const stk_run *run, const stk
     const uint32_t notes = record->notes | set->facts.text[r].notes;
     for (int bit = 0; bit < 32; bit++) summary->notes[bit] += notes >> bit & 1;
     if (size.reason != STK_REASON_NONE) {
-        summary->unusable_by_reason[size.reason]++;
-        char message[128];
-        if (size.reason == STK_REASON_OVERLONG) {
-            snprintf(message, sizeof message, "%u tokens, over the limit of %u", size.token_count, run->max_tokens);
-            add_example(summary, &set->facts, r, size.reason, message);
-        } else if (size.reason == STK_REASON_RATIO) {
-            add_example(summary, &set->facts, r, size.reason, stk_reason_text(size.reason));
-        }
+        if (++summary->unusable_by_reason[size.reason] <= (uint64_t)STK_INDEX_EXAMPLES) explain(summary, run, set, r, &size);
         return;
     }
     summary->usable++;
@@ -78,9 +91,12 @@ static void summarise(stk_index_summary *summary, const stk_run *run, const stk_
     const uint64_t words = stk_set_index_words_count(set->index);
     for (uint64_t i = 0; i < words; i++) {
         const stk_index_words at = stk_set_index_words_at(set->index, i);
-        if ((unsigned)at.reason < STK_INDEX_REASONS) add_example(summary, &set->facts, at.record_index, at.reason, at.message);
+        add_example(summary, &set->facts, at.record_index, at.reason, at.message);
     }
     for (uint64_t r = 0; r < set->facts.record_count; r++) add_record(summary, run, set, r);
+    /* Words for a fault that another fault of the same record outranks. */
+    for (int reason = 0; reason < STK_INDEX_REASONS; reason++)
+        if (!summary->unusable_by_reason[reason]) memset(summary->example[reason], 0, sizeof summary->example[reason]);
 }
 
 stk_status stk_index_build(stk_index_report **out, const stk_options *options, const stk_index_progress *progress, stk_error *err)
@@ -90,6 +106,7 @@ stk_status stk_index_build(stk_index_report **out, const stk_options *options, c
     STK_TRY(stk_run_prepare(&run, options, err));
     stk_index_report *report = stk_alloc(STK_TAG_INDEX, sizeof *report);
     if (report) report->summary = stk_alloc_array(STK_TAG_INDEX, run->set_count, sizeof *report->summary);
+    run->recheck_media = true; /* who asks for the index may have repaired something */
     stk_status status = STK_OK;
     if (!report || !report->summary) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: the report of the index");
     for (uint32_t i = 0; status == STK_OK && i < run->set_count; i++) {

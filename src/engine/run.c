@@ -142,7 +142,7 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
                            .record_rules = &set->rules->record,
                            .survey = &survey,
                            .mode = require ? STK_INDEX_REQUIRE : verify ? STK_INDEX_VERIFY : STK_INDEX_AUTO,
-                           .recheck = verify,
+                           .recheck = verify || run->recheck_media,
                            .threads = options->workers > 0 ? (int)options->workers : options->workers < 0 ? 0 : cpu_count(),
                            .progress = progress};
     STK_TRY(digest_text(run, set, spec.text_digest, err));

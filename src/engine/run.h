@@ -38,6 +38,7 @@ typedef struct stk_run {
     stk_plan *plan;          /* NULL before stk_run_plan */
     stk_fingerprint fingerprint;
     uint32_t max_tokens;     /* of a sample */
+    bool recheck_media;      /* set before stk_run_open_index: look again at media that could not be used */
     atomic_uint references;
 } stk_run;
 

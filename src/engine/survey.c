@@ -7,6 +7,8 @@
 
 #include <errno.h>
 
+#include "source/source.h"
+
 enum {
     HEAD_BYTES = 64 * 1024,
     LONGER_BYTES = 1024 * 1024,
