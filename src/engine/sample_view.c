@@ -1,0 +1,245 @@
+/* sample_view.c - one sample as the model will see it (`stoker show`): a recipe of one row, placed as in any batch. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+#include <stoker/sample.h>
+
+#include "engine/run.h"
+#include "schema/derive.h"
+#include "source/source.h"
+
+typedef struct viewed_image {
+    stk_sample_image shown;
+    uint8_t *rgb;
+    char address[4096], fault[256];
+} viewed_image;
+
+struct stk_sample_view {
+    stk_run *run;
+    uint32_t set_index;
+    uint64_t record_index;
+    char id[96];
+    stk_sample sample;
+    stk_buffer record;
+    stk_text_scratch *text;
+    stk_image_scratch *image;
+    stk_tokens tokens;
+    stk_pool pool;
+    stk_batch_form form;
+    stk_recipe recipe;
+    stk_slot_layout layout;
+    uint8_t *slot;
+    viewed_image *images;
+};
+
+/* --- which record --- */
+
+/* The record of "set/id" or "set#line"; UINT64_MAX: none. */
+static uint64_t find_in_set(const stk_set_facts *facts, char mark, const char *rest)
+{
+    char *end = NULL;
+    const uint64_t line = mark == '#' ? strtoull(rest, &end, 10) : 0;
+    const uint64_t hash = XXH3_64bits(rest, strlen(rest));
+    if (mark == '#' && (end == rest || *end)) return UINT64_MAX;
+    for (uint64_t r = 0; r < facts->record_count; r++)
+        if (mark == '#' ? facts->record[r].line == line : facts->record[r].id_hash == hash && !(facts->record[r].flags & STK_RECORD_ID_REPEATED))
+            return r;
+    return UINT64_MAX;
+}
+
+static stk_status find(stk_sample_view *v, const char *id, stk_error *err)
+{
+    for (uint32_t i = 0; i < v->run->set_count; i++) {
+        const size_t length = strlen(v->run->set[i].name);
+        if (strncmp(id, v->run->set[i].name, length) != 0 || (id[length] != '/' && id[length] != '#')) continue;
+        v->set_index = i;
+        v->record_index = find_in_set(&v->run->set[i].facts, id[length], id + length + 1);
+        if (v->record_index != UINT64_MAX) return STK_OK;
+        return stk_fail(err, STK_ERR_USAGE, "%.60s has no such sample: %.90s", v->run->set[i].name, id);
+    }
+    return stk_fail(err, STK_ERR_USAGE, "no data set of this name: %.90s: write SET/ID, or SET#LINE", id);
+}
+
+/* --- text --- */
+
+static stk_status encode(stk_sample_view *v, stk_error *err)
+{
+    const stk_run_set *const set = &v->run->set[v->set_index];
+    stk_reason reason;
+    STK_TRY(stk_run_read_record(v->run, v->set_index, v->record_index, &v->record, err));
+    const stk_str record = {(const char *)v->record.data, v->record.size_bytes};
+    STK_TRY(stk_record_parse(&v->sample, &set->rules->record, record, &reason, err));
+    stk_run_sample_id(v->run, v->set_index, v->record_index, v->sample.id, v->id);
+    return stk_text_encode(&v->tokens, v->run->tokenizer, set->chat_template, &set->rules->text, &v->sample, v->text, &reason, err);
+}
+
+static stk_status lay_out(stk_sample_view *v, stk_error *err)
+{
+    const stk_run_set *const set = &v->run->set[v->set_index];
+    stk_record_size size;
+    stk_record_derive(&size, &set->facts, v->record_index, &v->run->model, &set->pixels, UINT32_MAX);
+    if (size.reason != STK_REASON_NONE) return stk_fail(err, STK_ERR_RECORD, "the sample is unusable: %s", stk_reason_text(size.reason));
+    stk_recipe_sample *const sample = stk_pool_take(&v->pool, sizeof *sample);
+    stk_recipe_media *const media = stk_pool_take(&v->pool, v->sample.media_count * sizeof *media);
+    v->images = stk_alloc_array(STK_TAG_ENGINE, v->sample.media_count, sizeof *v->images);
+    if (!sample || !media || !v->images) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a sample");
+    *sample = (stk_recipe_sample){.set_index = v->set_index, .record_index = v->record_index, .token_count = size.token_count,
+                                  .supervised_count = size.supervised_count, .media_count = (uint32_t)v->sample.media_count};
+    v->recipe = (stk_recipe){.world = 1, .micro_count = 1, .row_count = 1, .sample_count = 1, .sample = sample, .media = media,
+                             .row_tokens = size.token_count, .token_count = size.token_count};
+    for (uint32_t k = 0; k < v->sample.media_count; k++) {
+        media[k].media_index = set->facts.record[v->record_index].first_media + k;
+        (void)stk_media_grid(&media[k].grid, &set->facts.media[media[k].media_index], &v->run->model, &set->pixels);
+        media[k].width_px = media[k].grid.w * v->run->model.patch_px;
+        media[k].height_px = media[k].grid.h * v->run->model.patch_px;
+        media[k].first_patch = v->recipe.patch_count;
+        v->recipe.patch_count += stk_grid_patches(media[k].grid);
+        v->recipe.media_count++;
+    }
+    /* Of the fields only those of text are looked at, as hf has them. */
+    v->form = (stk_batch_form){.layout = STK_LAYOUT_PADDED, .targets = STK_TARGETS_HF, .pixels = STK_PIXELS_UINT8, .model = &v->run->model};
+    STK_TRY(stk_slot_layout_init(&v->layout, &v->recipe, &v->form, err));
+    v->slot = stk_alloc(STK_TAG_ENGINE, v->layout.size_bytes);
+    if (!v->slot) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a sample of %zu bytes", v->layout.size_bytes);
+    stk_slot_prepare(v->slot, &v->layout, &v->recipe, &v->form);
+    return stk_slot_place(v->slot, &v->layout, &v->recipe, &v->form, 0, &v->tokens, err);
+}
+
+/* --- images --- */
+
+/* Bytes to upright pixels; a fault of the bytes is shown, not returned. */
+static stk_status decode(stk_sample_view *v, uint32_t k, stk_bytes bytes, stk_error *fault)
+{
+    const stk_recipe_media *const media = &v->recipe.media[k];
+    stk_sample_image *const shown = &v->images[k].shown;
+    stk_image_info info;
+    stk_reason reason;
+    STK_TRY(stk_image_probe(&info, &reason, bytes, bytes.size_bytes, &v->run->rules->limits, fault));
+    v->images[k].rgb = stk_alloc_array(STK_TAG_ENGINE, (size_t)media->width_px * 3, media->height_px);
+    if (!v->images[k].rgb) return stk_fail(fault, STK_ERR_NOMEM, "out of memory: an image");
+    STK_TRY(stk_image_rgb(v->images[k].rgb, v->run->image, v->image, bytes, &info, (uint8_t)shown->orientation, media->width_px,
+                          media->height_px, &reason, fault));
+    shown->rgb = v->images[k].rgb;
+    return STK_OK;
+}
+
+static stk_status open_image(stk_sample_view *v, stk_source *source, uint32_t k, stk_error *err)
+{
+    const stk_run_set *const set = &v->run->set[v->set_index];
+    const stk_recipe_media *const media = &v->recipe.media[k];
+    const stk_media_facts *const facts = &set->facts.media[media->media_index];
+    viewed_image *const image = &v->images[k];
+    const stk_str address = v->sample.media[k].address;
+    snprintf(image->address, sizeof image->address, "%.*s", (int)(address.size_bytes < 4000 ? address.size_bytes : 4000), address.data);
+    image->shown = (stk_sample_image){.address = image->address, .stored_width_px = facts->width_px, .stored_height_px = facts->height_px,
+                                      .orientation = stk_media_orientation(facts, &set->pixels), .width_px = media->width_px,
+                                      .height_px = media->height_px, .grid = {media->grid.t, media->grid.h, media->grid.w},
+                                      .fault = image->fault};
+    uint8_t *const buffer = stk_alloc(STK_TAG_ENGINE, facts->size_bytes);
+    if (!buffer) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an image");
+    stk_request request = {.address = address, .places = set->places, .size_bytes = UINT64_MAX, .buffer = buffer,
+                           .capacity_bytes = facts->size_bytes};
+    stk_source_submit(source, &request);
+    while (!stk_source_reap(source, STK_FOREVER)) {}
+    stk_error fault = request.error;
+    stk_status status = request.status;
+    if (status == STK_OK) status = decode(v, k, (stk_bytes){buffer, request.got_bytes}, &fault);
+    stk_free(buffer);
+    if (status != STK_OK) snprintf(image->fault, sizeof image->fault, "%s", status == STK_AGAIN ? "truncated" : fault.message);
+    if (status == STK_ERR_NOMEM && err) *err = fault;
+    return status == STK_ERR_NOMEM ? status : STK_OK;
+}
+
+static stk_status open_images(stk_sample_view *v, stk_error *err)
+{
+    stk_source *source;
+    STK_TRY(stk_source_open(&source, 1, err));
+    stk_status status = STK_OK;
+    for (uint32_t k = 0; status == STK_OK && k < v->recipe.media_count; k++) status = open_image(v, source, k, err);
+    stk_source_close(&source);
+    return status;
+}
+
+/* --- the view --- */
+
+static stk_status open_view(stk_sample_view *v, const stk_options *options, const char *id, stk_error *err)
+{
+    STK_TRY(stk_run_prepare(&v->run, options, err));
+    for (uint32_t i = 0; i < v->run->set_count; i++) STK_TRY(stk_run_open_index(v->run, options, i, NULL, NULL, err));
+    stk_buffer_init(&v->record, STK_TAG_ENGINE, v->run->rules->limits.record_bytes + STK_PAD_BYTES);
+    STK_TRY(stk_text_scratch_create(&v->text, &v->run->rules->limits, err));
+    STK_TRY(stk_image_scratch_create(&v->image, v->run->image, err));
+    STK_TRY(find(v, id, err));
+    stk_status status = encode(v, err);
+    if (status == STK_OK) status = lay_out(v, err);
+    if (status < 0) {
+        const stk_run_set *const set = &v->run->set[v->set_index];
+        const stk_record_facts *const facts = &set->facts.record[v->record_index];
+        stk_error_sample(err, id);
+        stk_error_file(err, set->facts.file[facts->file_index], facts->line);
+        return status;
+    }
+    return open_images(v, err);
+}
+
+stk_status stk_sample_open(stk_sample_view **out, const stk_options *options, const char *id, stk_error *err)
+{
+    *out = NULL;
+    stk_sample_view *v = stk_alloc(STK_TAG_ENGINE, sizeof *v);
+    if (!v) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a sample");
+    stk_sample_init(&v->sample);
+    stk_pool_init(&v->pool, STK_TAG_ENGINE);
+    const stk_status status = open_view(v, options, id, err);
+    if (status < 0) {
+        stk_sample_close(&v);
+        return status;
+    }
+    *out = v;
+    return STK_OK;
+}
+
+static const int64_t *field(const stk_sample_view *v, stk_field_id id)
+{
+    return (const int64_t *)(v->slot + v->layout.field[id].at_bytes);
+}
+
+void stk_sample_info_get(const stk_sample_view *v, stk_sample_info *info)
+{
+    const stk_run_set *const set = &v->run->set[v->set_index];
+    const stk_record_facts *const facts = &set->facts.record[v->record_index];
+    *info = (stk_sample_info){.id = v->id, .file = set->facts.file[facts->file_index], .line = facts->line, .rendered = v->tokens.rendered.data,
+                              .rendered_bytes = v->tokens.rendered.size_bytes, .input_ids = field(v, STK_FIELD_INPUT_IDS),
+                              .labels = field(v, STK_FIELD_LABELS), .mm_token_type_ids = field(v, STK_FIELD_MM_TOKEN_TYPE_IDS),
+                              .position_ids = field(v, STK_FIELD_POSITION_IDS), .token_count = v->recipe.token_count,
+                              .image_count = v->recipe.media_count};
+}
+
+void stk_sample_token(const stk_sample_view *v, size_t at, const char **bytes, size_t *size_bytes)
+{
+    const stk_str token = stk_tokenizer_token(v->run->tokenizer, (int32_t)field(v, STK_FIELD_INPUT_IDS)[at]);
+    *bytes = token.data;
+    *size_bytes = token.size_bytes;
+}
+
+void stk_sample_image_at(const stk_sample_view *v, size_t at, stk_sample_image *image)
+{
+    *image = v->images[at].shown;
+}
+
+void stk_sample_close(stk_sample_view **out)
+{
+    stk_sample_view *const v = *out;
+    *out = NULL;
+    if (!v) return;
+    for (uint32_t k = 0; v->images && k < v->recipe.media_count; k++) stk_free(v->images[k].rgb);
+    stk_free(v->images);
+    stk_free(v->slot);
+    stk_image_scratch_destroy(v->image);
+    stk_text_scratch_destroy(v->text);
+    stk_buffer_deinit(&v->record);
+    stk_sample_deinit(&v->sample);
+    stk_pool_deinit(&v->pool);
+    stk_run_release(v->run);
+    stk_free(v);
+}
