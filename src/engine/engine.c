@@ -269,7 +269,7 @@ static stk_status start_workers(stk_engine *engine, stk_error *err)
     if (!engine->worker) return stk_fail(err, STK_ERR_NOMEM, "out of memory: %u workers", engine->memory.workers);
     for (uint32_t i = 0; i < engine->memory.workers; i++) {
         engine->worker[i].engine = engine;
-        STK_TRY(stk_maker_init(&engine->worker[i].maker, engine->run, err));
+        STK_TRY(stk_maker_init(&engine->worker[i].maker, engine->run, engine->memory.largest_record, err));
     }
     /* Signals belong to the program's own threads. */
     sigset_t all, before;
@@ -356,6 +356,14 @@ static stk_status home_create(stk_engine_home **out, stk_run *run, const stk_mem
         work->next = home->free_work;
         home->free_work = work;
     }
+    /* As much as the largest takes, now: nothing is allocated per batch (invariant 10). */
+    for (uint32_t i = 0; i < home->work_count; i++) {
+        if (!stk_pool_take(&home->work[i].pool, memory->object_each)) {
+            home_release(home);
+            return stk_fail(err, STK_ERR_NOMEM, "out of memory: %u micro-batches", home->work_count);
+        }
+        stk_pool_reset(&home->work[i].pool);
+    }
     *out = home;
     return STK_OK;
 }
@@ -439,7 +447,7 @@ static stk_status open_parts(stk_engine *engine, const stk_options *options, con
     engine->set_count = stk_alloc_array(STK_TAG_ENGINE, engine->run->set_count, sizeof *engine->set_count);
     if (!engine->window || !engine->reader || !engine->set_count) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
     open_readers(engine);
-    STK_TRY(stk_dead_letter_open(&engine->dead_letter_fd, options->dead_letter, err));
+    STK_TRY(stk_dead_letter_open(&engine->dead_letter_fd, engine->run->rules->dead_letter, err));
     STK_TRY(stk_tickets_init(&engine->tickets, engine->memory.tickets, engine->memory.ticket_count, err));
     STK_TRY(home_create(&engine->home, engine->run, &engine->memory, err));
     engine->home->engine = engine;

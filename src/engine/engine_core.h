@@ -23,7 +23,8 @@
 /* What memory an engine needs and has (architecture section 8), in bytes. */
 typedef struct stk_memory_plan {
     size_t budget, slots, tickets, scratch, work; /* slots + tickets + scratch + work <= budget */
-    size_t slot_each, largest_work;               /* of the largest planned micro-batch and sample */
+    size_t slot_each, object_each;                /* of the largest planned micro-batch */
+    size_t largest_work, largest_record;          /* of a sample */
     uint32_t slot_count, window_count, ticket_count, workers;
 } stk_memory_plan;
 
@@ -33,6 +34,7 @@ typedef struct stk_forecast {
     size_t object_bytes; /* of a micro-batch outside it: recipe, notes, requests */
     size_t ticket_bytes; /* compressed, of one sample */
     size_t work_bytes;   /* of decoding one sample */
+    size_t record_bytes; /* of one record */
     uint32_t row_count;  /* of a micro-batch */
 } stk_forecast;
 

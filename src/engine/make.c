@@ -9,12 +9,13 @@
 
 /* --- scratch --- */
 
-stk_status stk_maker_init(stk_maker *maker, const stk_run *run, stk_error *err)
+stk_status stk_maker_init(stk_maker *maker, const stk_run *run, size_t record_bytes, stk_error *err)
 {
     *maker = (stk_maker){0};
     stk_sample_init(&maker->sample);
     stk_buffer_init(&maker->record, STK_TAG_ENGINE, run->rules->limits.record_bytes + STK_PAD_BYTES);
-    stk_status status = stk_text_scratch_create(&maker->text, &run->rules->limits, err);
+    stk_status status = stk_buffer_reserve(&maker->record, record_bytes, err);
+    if (status == STK_OK) status = stk_text_scratch_create(&maker->text, &run->rules->limits, err);
     if (status == STK_OK) status = stk_image_scratch_create(&maker->image, run->image, err);
     if (status < 0) stk_maker_deinit(maker);
     return status;

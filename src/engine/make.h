@@ -53,7 +53,8 @@ typedef struct stk_maker {
     stk_stage_metrics decode, transform, text_stage, place; /* summed by the engine */
 } stk_maker;
 
-stk_status stk_maker_init(stk_maker *maker, const stk_run *run, stk_error *err) STK_MUST_USE;
+/* record_bytes: of the largest record that it will read. */
+stk_status stk_maker_init(stk_maker *maker, const stk_run *run, size_t record_bytes, stk_error *err) STK_MUST_USE;
 void stk_maker_deinit(stk_maker *maker);
 
 /* Take: the recipe, the slot's layout, the units and their media's addresses.  work->pool is reset. */

@@ -10,6 +10,8 @@ enum {
     WORKER_BYTES = 6 << 20, /* scratch of a thread: rows of images, text buffers, a record */
     PREFETCH_AUTO = 4,
     TICKETS_AUTO_BYTES = 256 << 20,
+    ADDRESS_BYTES = 512,        /* of a path */
+    POOL_ROUNDING_BYTES = 1024, /* pieces of a pool are multiples of 16 */
 };
 
 /* --- forecast --- */
@@ -17,12 +19,14 @@ enum {
 static void add_micro(stk_forecast *forecast, const stk_run *run, const stk_recipe *recipe, const stk_slot_layout *layout)
 {
     size_t object_bytes = recipe->sample_count * (sizeof(stk_unit) + sizeof(stk_batch_note) + 2 * sizeof(stk_recipe_sample)) +
-                          recipe->media_count * (sizeof(stk_request) + sizeof(stk_recipe_media) + (size_t)512);
+                          recipe->media_count * (sizeof(stk_request) + sizeof(stk_recipe_media) + ADDRESS_BYTES) + POOL_ROUNDING_BYTES;
     for (uint32_t i = 0; i < recipe->sample_count; i++) {
         const stk_recipe_sample *const sample = &recipe->sample[i];
         if (sample->filler) continue;
         size_t ticket_bytes, work_bytes;
         stk_sample_needs(run, recipe, sample, &ticket_bytes, &work_bytes);
+        const size_t record_bytes = run->set[sample->set_index].facts.record[sample->record_index].size_bytes;
+        if (record_bytes > forecast->record_bytes) forecast->record_bytes = record_bytes;
         if (ticket_bytes > forecast->ticket_bytes) forecast->ticket_bytes = ticket_bytes;
         if (work_bytes > forecast->work_bytes) forecast->work_bytes = work_bytes;
         for (uint32_t k = 0; k < sample->media_count; k++) {
@@ -100,7 +104,7 @@ static bool count_needs(stk_memory_plan *m, const stk_forecast *f, uint32_t read
     size_t objects;
     if (stk_mul_overflows(&m->slots, m->slot_each, m->slot_count)) return false;
     if (stk_mul_overflows(&objects, f->object_bytes, m->window_count + m->slot_count)) return false;
-    m->scratch = (size_t)m->workers * WORKER_BYTES + objects;
+    m->scratch = (size_t)m->workers * (WORKER_BYTES + f->record_bytes) + objects;
     *sum = m->slots;
     return !stk_add_overflows(sum, *sum, m->scratch) && !stk_add_overflows(sum, *sum, f->work_bytes) &&
            !stk_add_overflows(sum, *sum, f->ticket_bytes);
@@ -115,7 +119,9 @@ stk_status stk_memory_plan_make(stk_memory_plan *m, const stk_forecast *f, const
     m->workers = inline_workers ? readers : workers_free ? workers_auto() : (uint32_t)options->workers;
     m->budget = options->memory_bytes ? (size_t)options->memory_bytes : budget_auto();
     m->slot_each = stk_round_up(f->slot_bytes, (size_t)sysconf(_SC_PAGESIZE));
+    m->object_each = f->object_bytes;
     m->largest_work = f->work_bytes;
+    m->largest_record = f->record_bytes;
 
     const uint64_t keep = (uint64_t)options->keep;
     const bool prefetch_free = !options->prefetch || inline_workers;

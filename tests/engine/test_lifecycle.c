@@ -1,5 +1,6 @@
 /* test_lifecycle.c - invariants 4, 6, 7, 10: what is held, for how long, and how it ends. */
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -223,11 +224,21 @@ static void a_forked_child_is_told_so(void)
     stk_loader_close(&loader);
 }
 
-/* Invariant 10. */
+/* Invariant 10.  Three sizes of pictures: their resize tables stay in each worker's cache. */
 static void nothing_is_allocated_per_batch(void)
 {
-    setup();
-    options.epochs = 12;
+    char few[300], path[600];
+    snprintf(few, sizeof few, "%s/few", test_folder());
+    CHECK(mkdir(few, 0755) == 0);
+    proof_manifest(few, 20, 3);
+    for (int i = 0; i < 3; i++) {
+        tiny_image_path(path, few, i);
+        proof_jpeg(path, 160 + 40 * i, 150, (unsigned)i);
+    }
+    proof_config(few, TINY_OPTIONS);
+    stk_options_deinit(&options);
+    proof_options(&options, few);
+    options.epochs = 30;
     static const int64_t workers[] = {-1, 1, 2};
     for (size_t w = 0; w < 3; w++) {
         options.workers = workers[w];
