@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "test.h"
+#include "text/pretokenizer.h"
 #include "text/tokenizer_model.h"
 
 static stk_error err;
@@ -92,6 +93,28 @@ static void ids_and_places_are_those_of_the_reference(void)
         json_decref(goldens);
         stk_encoder_deinit(&e);
         stk_tokenizer_close(&t);
+    }
+}
+
+/* The cuts alone, which a small vocabulary does not always show. */
+static void pieces_end_where_the_pattern_says(void)
+{
+    for (int is_new = 0; is_new < 2; is_new++) {
+        json_t *const list = read_json(is_new ? "new" : "old", "pieces.json");
+        CHECK(json_array_size(list) > 200);
+        for (size_t i = 0; i < json_array_size(list); i++) {
+            const json_t *const text = json_array_get(json_array_get(list, i), 0);
+            const json_t *const ends = json_array_get(json_array_get(list, i), 1);
+            const stk_str str = {json_string_value(text), json_string_length(text)};
+            size_t at = 0;
+            for (size_t k = 0; k < json_array_size(ends); k++) {
+                at = stk_piece_end(str, at, is_new);
+                CHECK_MSG((json_int_t)at == json_integer_value(json_array_get(ends, k)), "\"%s\": piece %zu ends at %zu",
+                          str.data, k, at);
+            }
+            CHECK_INT(at, str.size_bytes);
+        }
+        json_decref(list);
     }
 }
 
@@ -516,7 +539,8 @@ static void a_folder_without_a_usable_file_is_refused(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(ids_and_places_are_those_of_the_reference), TEST(text_that_is_not_live_holds_no_added_token),
+    TEST_MAIN(argc, argv, TEST(ids_and_places_are_those_of_the_reference),
+              TEST(pieces_end_where_the_pattern_says), TEST(text_that_is_not_live_holds_no_added_token),
               TEST(no_merge_crosses_two_calls), TEST(tokens_and_ids_name_each_other),
               TEST(short_and_long_pieces_merge_alike), TEST(long_text_without_blanks_is_no_trap),
               TEST(text_that_is_no_utf8_is_refused_with_its_place), TEST(a_known_size_allocates_nothing),
