@@ -24,6 +24,13 @@ static stk_status add_bytes(stk_buffer *part, const char *name, const uint8_t di
     return add_text(part, name, (stk_str){(const char *)digest, 16}, err);
 }
 
+static int64_t bits_of(double value)
+{
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 static stk_status add_model(stk_buffer *part, const stk_run *run, stk_error *err)
 {
     const stk_model *const m = &run->model;
@@ -34,7 +41,11 @@ static stk_status add_model(stk_buffer *part, const stk_run *run, stk_error *err
     STK_TRY(add_int(part, "patch", m->patch_px, err));
     STK_TRY(add_int(part, "merge", m->merge, err));
     STK_TRY(add_int(part, "temporal", m->temporal, err));
-    for (int i = 0; i < 3; i++) STK_TRY(stk_buffer_printf(part, err, "normalise %a %a\n", m->image_mean[i], m->image_std[i]));
+    /* Their bits: how a double is printed depends on the locale of the host program. */
+    for (int i = 0; i < 3; i++) {
+        STK_TRY(add_int(part, "mean", bits_of(m->image_mean[i]), err));
+        STK_TRY(add_int(part, "std", bits_of(m->image_std[i]), err));
+    }
     return STK_OK;
 }
 

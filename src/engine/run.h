@@ -8,7 +8,7 @@
 #include <stoker/index.h>
 
 #include "batch/batch_object.h"
-#include "engine/rules.h"
+#include "engine/run_rules.h"
 #include "image/image.h"
 #include "manifest/index.h"
 #include "plan/planner.h"

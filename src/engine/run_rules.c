@@ -1,5 +1,5 @@
-/* rules.c - the translation of options into rules. */
-#include "engine/rules.h"
+/* run_rules.c - the translation of options into rules. */
+#include "engine/run_rules.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -128,6 +128,7 @@ static stk_status resolve_places(const resolver *r, stk_set_rules *set, const st
     place[set->place_count++] = stk_str_of(manifest_folder);
     for (size_t i = 0; i < allow->count; i++) {
         const char *folder;
+        if (strstr(allow->item[i], "://")) return fail_option(r, "allow", "%.80s: only folders are in this release", allow->item[i]);
         STK_TRY(resolve_path(r, &folder, allow->item[i]));
         place[set->place_count++] = stk_str_of(folder);
     }
@@ -143,7 +144,7 @@ static stk_status resolve_text(const resolver *r, stk_set_rules *set, const stk_
     static const char *const control[] = {"plain", "sanitize", "reference", NULL};
     set->text.labels = (stk_label_rule)choice(either(own->labels, run->labels), labels);
     set->text.control_tokens = (stk_control_rule)choice(either(own->control_tokens, run->control_tokens), control);
-    const stk_string_list *const tokens = own->allow_control_tokens.count ? &own->allow_control_tokens : &run->allow_control_tokens;
+    const stk_string_list *const tokens = own->allow_control_tokens.item ? &own->allow_control_tokens : &run->allow_control_tokens;
     stk_str *const item = stk_pool_take(&r->rules->pool, tokens->count * sizeof *item);
     bool no_memory = !item;
     for (size_t i = 0; !no_memory && i < tokens->count; i++) item[i] = keep(r, tokens->item[i], &no_memory);

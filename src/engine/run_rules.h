@@ -1,8 +1,8 @@
-/* rules.h - options to rules: checked, resolved, with absolute paths, as the modules take them.
+/* run_rules.h - options to rules: checked, resolved, with absolute paths, as the modules take them.
  *
  * Relative paths start from the folder of the configuration file, or from the working folder when there is none. */
-#ifndef STK_ENGINE_RULES_H
-#define STK_ENGINE_RULES_H
+#ifndef STK_ENGINE_RUN_RULES_H
+#define STK_ENGINE_RUN_RULES_H
 
 #include <stoker/options.h>
 
