@@ -263,6 +263,7 @@ static stk_status build_part(const stk_index_spec *spec, set_file *file, stk_ind
     memcpy(build.key.manifest_digest, file->digest, 16);
     remove_leftovers(build.sidecar);
     STK_TRY(stk_build_part(&build, durable, err));
+    *durable = false; /* it stands in the sidecar now */
     *(which == STK_INDEX_MEDIA ? &work->media_part_built : &work->text_part_built) = true;
     return check_unchanged(file, err);
 }
@@ -295,6 +296,16 @@ static stk_status refuse(const stk_index_spec *spec, const set_file *file, stk_e
     return STK_ERR_INDEX;
 }
 
+/* A build that was killed just after its sidecar was there has left its journal. */
+static void remove_spent_journal(const part_file *part)
+{
+    char path[4200];
+    stk_journal journal;
+    snprintf(path, sizeof path, "%s.part", part->path);
+    if (access(path, F_OK) || stk_journal_lock(&journal, path, NULL) != STK_OK) return;
+    stk_journal_close(&journal, !stk_journal_is_spent(&journal, part->view.header->flags));
+}
+
 /* Find a part, or build it, or wait for whoever builds it. */
 static stk_status bring_part(const stk_index_spec *spec, set_file *file, stk_index_part which, stk_index_work *work,
                              stk_error *err)
@@ -310,6 +321,7 @@ static stk_status bring_part(const stk_index_spec *spec, set_file *file, stk_ind
         if (stat(file->part[which].path, &now)) now = (struct stat){0};
         if (!looked || !same_file(&before, &now)) {
             const stk_status found = find_part(spec, file, which, rules, decoded, err);
+            if (found == STK_OK && spec->mode != STK_INDEX_REQUIRE) remove_spent_journal(&file->part[which]);
             if (found != STK_AGAIN) return found;
             if (spec->mode == STK_INDEX_REQUIRE) return refuse(spec, file, err);
         }

@@ -195,6 +195,13 @@ stk_status stk_journal_start(stk_journal *journal, stk_index_part part, const st
     return ours ? STK_OK : write_at_end(journal, &(struct iovec){&header, sizeof header}, 1, err);
 }
 
+bool stk_journal_is_spent(const stk_journal *journal, uint32_t sidecar_flags)
+{
+    journal_header header;
+    if (pread(journal->fd, &header, sizeof header, 0) != (ssize_t)sizeof header) return true;
+    return (header.flags & ~sidecar_flags) == 0;
+}
+
 stk_status stk_journal_append(stk_journal *journal, uint64_t chunk, stk_bytes payload, stk_error *err)
 {
     assert(!stk_journal_has(journal, chunk) && payload.size_bytes % 8 == 0);

@@ -46,6 +46,9 @@ stk_status stk_journal_append(stk_journal *journal, uint64_t chunk, stk_bytes pa
 /* All chunks, mapped; data + payload_at[chunk] is the payload. */
 stk_status stk_journal_map(const stk_journal *journal, stk_map *map, stk_error *err) STK_MUST_USE;
 
+/* Whether what an earlier build left has nothing that a sidecar with these flags lacks. */
+bool stk_journal_is_spent(const stk_journal *journal, uint32_t sidecar_flags);
+
 /* Give the lock back; keep: the file stays, for the next build to go on. */
 void stk_journal_close(stk_journal *journal, bool keep);
 
