@@ -46,6 +46,7 @@ typedef struct stk_set_options {
     char *overlong;       /* drop, error */
     int64_t min_pixels, max_pixels; /* 0: the checkpoint's */
     stk_template_options chat_template;
+    char *alpha;          /* drop */
 } stk_set_options;
 
 typedef struct stk_data_options {
@@ -119,7 +120,8 @@ STK_API void stk_options_deinit(stk_options *options);
 /* One row of the option table. */
 typedef struct stk_option {
     const char *name;          /* "row_tokens", "data[].path", "limits.json_depth" */
-    const char *type;          /* "int", "size", "bool", "string", "choice", "list", "map", "share", "template" */
+    const char *type;          /* "int", "size", "seconds", "workers", "bool", "string", "choice", "list", "map", "share",
+                              * "template"; "path" and "paths" are texts that name files or folders */
     const char *default_text;  /* as YAML; "" when there is none */
     const char *choices;       /* "padded | flat", "" unless a choice */
     int64_t minimum, maximum;  /* of numbers */

@@ -17,16 +17,16 @@
 
 static const stk_option_row rows[] = {
     /* {name, type, default, choices, min, max, stream, per set, help}, kind, place */
-    {{"model", "string", "", "", 0, 0, S, WHOLE_RUN, "checkpoint folder: config.json, preprocessor_config.json, tokenizer.json, chat template"}, STK_KIND_STRING, TOP(model)},
+    {{"model", "path", "", "", 0, 0, S, WHOLE_RUN, "checkpoint folder: config.json, preprocessor_config.json, tokenizer.json, chat template"}, STK_KIND_STRING, TOP(model)},
     {{"data", "list", "", "", 0, 0, S, WHOLE_RUN, "the data sets, each with the keys below"}, STK_KIND_GROUP, TOP(data)},
     {{"data[].name", "string", "", "", 0, 0, S, WHOLE_RUN, "name in ids and reports; default: the first file's name without its ending"}, STK_KIND_STRING, DATA(name)},
-    {{"data[].path", "list", "", "", 0, 0, NOT_S, WHOLE_RUN, "manifest: a file, a list of files, or a glob; JSONL or a JSON array"}, STK_KIND_LIST, DATA(path)},
+    {{"data[].path", "paths", "", "", 0, 0, NOT_S, WHOLE_RUN, "manifest: a file, a list of files, or a glob; JSONL or a JSON array"}, STK_KIND_LIST, DATA(path)},
     {{"data[].format", "choice", "", "llava | openai", 0, 0, S, WHOLE_RUN, "dialect of the records; default: told from each record"}, STK_KIND_CHOICE, DATA(format)},
-    {{"data[].media_root", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder that relative media paths start from; default: the manifest's own"}, STK_KIND_STRING, DATA(media_root)},
+    {{"data[].media_root", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder that relative media paths start from; default: the manifest's own"}, STK_KIND_STRING, DATA(media_root)},
     {{"data[].columns", "map", "", "", 0, 0, S, WHOLE_RUN, "where a record keeps what: id, messages, images, videos, audios, tools, system"}, STK_KIND_MAP, DATA(columns)},
     {{"data[].roles", "map", "", "", 0, 0, S, WHOLE_RUN, "further names of roles, each to system, user, assistant or tool"}, STK_KIND_MAP, DATA(roles)},
     {{"data[].system", "string", "", "", 0, 0, S, WHOLE_RUN, "system prompt of records without a system turn, in place of the template's default"}, STK_KIND_STRING, DATA(system)},
-    {{"allow", "list", "[]", "", 0, 0, NOT_S, WHOLE_RUN, "further folders that media may come from"}, STK_KIND_LIST, TOP(allow)},
+    {{"allow", "paths", "[]", "", 0, 0, NOT_S, WHOLE_RUN, "further folders that media may come from"}, STK_KIND_LIST, TOP(allow)},
     {{"batch", "int", "", "", 1, 1 << 20, S, WHOLE_RUN, "rows per step, over all ranks"}, STK_KIND_INT, TOP(batch)},
     {{"micro_batch", "int", "all", "", 1, 1 << 20, NOT_S, WHOLE_RUN, "rows per micro-batch of a rank; all: one micro-batch a step"}, STK_KIND_INT, TOP(micro_batch)},
     {{"steps", "int", "auto", "", 1, INT64_MAX, S, WHOLE_RUN, "length of the run in steps; auto: by epochs"}, STK_KIND_INT, TOP(steps)},
@@ -43,6 +43,7 @@ static const stk_option_row rows[] = {
     {{"pixels", "choice", "uint8", "uint8 | float32 | bfloat16", 0, 0, NOT_S, WHOLE_RUN, "pixel_bytes, or pixel_values ready-made"}, STK_KIND_CHOICE, TOP(pixels)},
     {{"profile", "choice", "hf", "hf", 0, 0, S, WHOLE_RUN, "whose pixels"}, STK_KIND_CHOICE, TOP(profile)},
     {{"orientation", "choice", "apply", "apply | ignore", 0, 0, S, PER_SET, "orientation that a picture's metadata states"}, STK_KIND_CHOICE, SET(orientation)},
+    {{"alpha", "choice", "drop", "drop", 0, 0, S, PER_SET, "transparency of a picture: without effect"}, STK_KIND_CHOICE, SET(alpha)},
     {{"min_pixels", "int", "auto", "", 1, 1 << 30, S, PER_SET, "lower limit of an image after the resize; auto: the checkpoint's"}, STK_KIND_INT, SET(min_pixels)},
     {{"max_pixels", "int", "auto", "", 1, 1 << 30, S, PER_SET, "upper limit of an image after the resize; auto: the checkpoint's"}, STK_KIND_INT, SET(max_pixels)},
     {{"labels", "choice", "answers", "answers | last | finetune", 0, 0, S, PER_SET, "what is trained; a turn's own `train` or `loss` key wins"}, STK_KIND_CHOICE, SET(labels)},
@@ -51,16 +52,16 @@ static const stk_option_row rows[] = {
     {{"tag_space", "choice", "keep", "keep | strip", 0, 0, S, PER_SET, "white space beside <image> tags; strip: as qwen-vl-finetune"}, STK_KIND_CHOICE, SET(tag_space)},
     {{"template", "template", "", "", 0, 0, S, PER_SET, "a published name, or a turn format; default: the checkpoint's"}, STK_KIND_TEMPLATE, SET(chat_template)},
     {{"index", "choice", "auto", "auto | require | verify", 0, 0, NOT_S, WHOLE_RUN, "build what is missing, refuse to run without, or decode every medium once"}, STK_KIND_CHOICE, TOP(index)},
-    {{"index_dir", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder of the index files; default: beside the manifest"}, STK_KIND_STRING, TOP(index_dir)},
+    {{"index_dir", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder of the index files; default: beside the manifest"}, STK_KIND_STRING, TOP(index_dir)},
     {{"errors.unusable", "share", "0.01", "", 0, 1, NOT_S, WHOLE_RUN, "share of unusable records of a data set that refuses the run, above 10"}, STK_KIND_SHARE, TOP(errors_unusable)},
     {{"errors.masked", "share", "0.001", "", 0, 1, NOT_S, WHOLE_RUN, "share of masked samples of a data set that stops the run, above 10"}, STK_KIND_SHARE, TOP(errors_masked)},
-    {{"dead_letter", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "file that masked samples are appended to, one JSON object a line"}, STK_KIND_STRING, TOP(dead_letter)},
+    {{"dead_letter", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "file that masked samples are appended to, one JSON object a line"}, STK_KIND_STRING, TOP(dead_letter)},
     {{"memory", "size", "auto", "", 1 << 20, INT64_MAX, NOT_S, WHOLE_RUN, "one budget for all; auto: a quarter of what the control group allows"}, STK_KIND_SIZE, TOP(memory_bytes)},
     {{"workers", "workers", "auto", "", 1, 1024, NOT_S, WHOLE_RUN, "threads that make; auto: one a CPU; inline: none, all in next"}, STK_KIND_WORKERS, TOP(workers)},
     {{"prefetch", "int", "auto", "", 1, 4096, NOT_S, WHOLE_RUN, "ready micro-batches a rank"}, STK_KIND_INT, TOP(prefetch)},
     {{"fetch_ahead", "size", "auto", "", 1, INT64_MAX, NOT_S, WHOLE_RUN, "compressed bytes that are fetched ahead"}, STK_KIND_SIZE, TOP(fetch_ahead_bytes)},
     {{"keep", "int", "1", "", 1, 4096, NOT_S, WHOLE_RUN, "micro-batches that the trainer holds when it asks for the next"}, STK_KIND_INT, TOP(keep)},
-    {{"timeout", "seconds", "300", "", 1, 31536000, NOT_S, WHOLE_RUN, "longest wait for a batch before an error that says for what"}, STK_KIND_SECONDS, TOP(timeout_s)},
+    {{"timeout", "seconds", "300 s", "", 1, 31536000, NOT_S, WHOLE_RUN, "longest wait for a batch before an error that says for what"}, STK_KIND_SECONDS, TOP(timeout_s)},
     {{"limits.media_bytes", "size", "256MiB", "", 1, INT64_MAX / 4, S, WHOLE_RUN, "compressed bytes of one medium"}, STK_KIND_SIZE, LIMIT(media_bytes)},
     {{"limits.media_pixels", "int", "178956970", "", 1, 1 << 30, S, WHOLE_RUN, "pixels of one image as it is stored"}, STK_KIND_INT, LIMIT(media_pixels)},
     {{"limits.record_bytes", "size", "64MiB", "", 1, 1 << 30, S, WHOLE_RUN, "bytes of one record"}, STK_KIND_SIZE, LIMIT(record_bytes)},
@@ -74,9 +75,33 @@ enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
 /* Names of the design that a later release brings. */
 static const char *const later[] = {"weight", "epochs", "first", "where", "row_tokens", "segment_multiple", "window", "balance",
-                                    "modality", "video_text", "alpha", "cache", "endpoint", "region", "profile_name",
+                                    "modality", "video_text", "cache", "endpoint", "region", "profile_name",
                                     "requester_pays", "ca", "io_threads", "hedge", "prices", "engine", "nice", "cpus",
                                     "filler_image", "placement", "run", "eval"};
+
+/* And values of choices. */
+static const struct { const char *name, *value; } later_values[] = {
+    {"layout", "packed"}, {"overlong", "shrink"}, {"index", "stream"}, {"alpha", "white"}, {"profile", "pil"},
+    {"profile", "pil-11"}, {"profile", "pil-12"}, {"profile", "pil-13"}, {"profile", "qwen-vl-utils"}};
+
+bool stk_option_allows(const stk_option *option, const char *value)
+{
+    const size_t length = strlen(value);
+    for (const char *at = option->choices; *at;) {
+        const char *const bar = strstr(at, " | ");
+        const size_t size = bar ? (size_t)(bar - at) : strlen(at);
+        if (length == size && strncmp(value, at, size) == 0) return true;
+        at += bar ? size + 3 : size;
+    }
+    return false;
+}
+
+bool stk_option_is_later(const char *name, const char *value)
+{
+    for (size_t i = 0; i < sizeof later_values / sizeof *later_values; i++)
+        if (strcmp(name, later_values[i].name) == 0 && strcmp(value, later_values[i].value) == 0) return true;
+    return false;
+}
 
 const stk_option_row *stk_option_rows(size_t *count)
 {
@@ -132,7 +157,8 @@ stk_status stk_option_unknown(const char *prefix, const char *name, stk_error *e
     const size_t prefix_length = strlen(prefix);
     const bool in_set = strcmp(prefix, "data[].") == 0;
     const char *nearest = NULL;
-    size_t best = 4; /* further away is no help */
+    /* Further away is no help. */
+    size_t best = strlen(name) / 2 + 1 < 4 ? strlen(name) / 2 + 1 : 4;
     for (size_t i = 0; i < ROW_COUNT; i++) {
         const char *candidate = rows[i].shown.name;
         if (in_set && rows[i].shown.per_set) {

@@ -6,10 +6,7 @@
 #include <stoker/options.h>
 
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <yaml.h>
@@ -17,7 +14,7 @@
 #include "base/file.h"
 #include "engine/option_table.h"
 
-enum { FILE_BYTES_MAX = 16 << 20, NODES_MAX = 1000000, DATA_SETS_MAX = 4096 };
+enum { FILE_BYTES_MAX = 4 << 20, NODES_MAX = 1000000, DATA_SETS_MAX = 4096, KEYS_MAX = 1000, BRACKETS_MAX = 100 };
 
 typedef struct reader {
     stk_options *options;
@@ -76,55 +73,121 @@ static stk_status set_string(const reader *r, char **to, const yaml_node_t *node
     return STK_OK;
 }
 
+/* A number is read digit by digit: strtod() follows the locale of the host program, and takes hex, inf and nan. */
+
+/* Digits with an optional sign, behind them *end.  False: none, or more than 64 bits hold. */
 static bool parse_int(const char *text, int64_t *value, const char **end)
 {
-    char *stop;
-    errno = 0;
-    const long long number = strtoll(text, &stop, 10);
-    if (stop == text || errno || isspace((unsigned char)*text)) return false;
-    *value = number;
-    *end = stop;
+    const bool negative = *text == '-';
+    text += negative || *text == '+';
+    if (!isdigit((unsigned char)*text)) return false;
+    int64_t number = 0;
+    for (; isdigit((unsigned char)*text); text++)
+        if (__builtin_mul_overflow(number, 10, &number) || __builtin_sub_overflow(number, *text - '0', &number)) return false;
+    if (!negative && number == INT64_MIN) return false;
+    *value = negative ? number : -number;
+    *end = text;
     return true;
 }
 
-/* 4096, 64MB, 8GiB, 1.5 GiB. */
+/* 12, 12.5, .5: digits / 10^decimals.  Up to 15 digits, so that the quotient is the double nearest to the text. */
+static bool parse_decimal(const char *text, int64_t *digits, int *decimals, const char **end)
+{
+    bool point = false;
+    int count = 0;
+    *digits = *decimals = 0;
+    for (; isdigit((unsigned char)*text) || (*text == '.' && !point); text++) {
+        if (*text == '.') {
+            point = true;
+            continue;
+        }
+        if (++count > 15) return false;
+        *digits = *digits * 10 + (*text - '0');
+        *decimals += point;
+    }
+    *end = text;
+    return count > 0;
+}
+
+static double power_of_ten(int exponent)
+{
+    double power = 1;
+    while (exponent-- > 0) power *= 10;
+    return power;
+}
+
+/* 4096, 64MB, 8GiB, 1.5 GiB; a whole number of bytes. */
 static bool parse_size(const char *text, int64_t *value)
 {
-    static const struct { const char *unit; double bytes; } units[] = {
-        {"", 1}, {"B", 1}, {"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-        {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
-    char *stop;
-    const double number = strtod(text, &stop);
-    if (stop == text || !isfinite(number) || number < 0 || !(isdigit((unsigned char)*text) || *text == '.')) return false;
-    while (*stop == ' ') stop++;
+    static const struct { const char *unit; int64_t bytes; } units[] = {
+        {"", 1}, {"B", 1}, {"kB", 1000}, {"KB", 1000}, {"MB", 1000000}, {"GB", 1000000000}, {"TB", 1000000000000},
+        {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", (int64_t)1 << 40}};
+    const char *end;
+    int64_t number;
+    int decimals = 0;
+    if (*text == '-' || *text == '+') return false;
+    if (!parse_int(text, &number, &end) || *end == '.') {
+        if (!parse_decimal(text, &number, &decimals, &end)) return false;
+    }
+    while (*end == ' ') end++;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (strcmp(stop, units[i].unit) != 0) continue;
-        const double bytes = number * units[i].bytes;
-        if (bytes >= 9e18) return false;
+        if (strcmp(end, units[i].unit) != 0) continue;
+        if (decimals == 0) return !__builtin_mul_overflow(number, units[i].bytes, value);
+        const double bytes = (double)number / power_of_ten(decimals) * (double)units[i].bytes;
+        if (units[i].bytes == 1 || bytes >= 9e18) return false;
         *value = (int64_t)bytes;
         return true;
     }
     return false;
 }
 
+/* 300, "300 s", "5 min", "1 h". */
+static bool parse_seconds(const char *text, int64_t *value)
+{
+    const char *end;
+    int64_t number;
+    if (!parse_int(text, &number, &end)) return false;
+    while (*end == ' ') end++;
+    const int64_t unit = strcmp(end, "") == 0 || strcmp(end, "s") == 0 ? 1 : strcmp(end, "min") == 0 ? 60 : strcmp(end, "h") == 0 ? 3600 : 0;
+    return unit && !__builtin_mul_overflow(number, unit, value);
+}
+
+static bool parse_number(const stk_option_row *row, const char *text, int64_t *value)
+{
+    const char *end = "";
+    if (row->kind == STK_KIND_SIZE) return parse_size(text, value);
+    if (row->kind == STK_KIND_SECONDS) return parse_seconds(text, value);
+    return parse_int(text, value, &end) && *end == 0;
+}
+
+static const char *number_wanted(const stk_option_row *row)
+{
+    if (row->kind == STK_KIND_SIZE) return "a size such as 64MB or 8GiB";
+    if (row->kind == STK_KIND_SECONDS) return "a time such as 300 s or 5 min";
+    return row->kind == STK_KIND_WORKERS ? "a number, auto or inline" : "a whole number";
+}
+
 static stk_status set_number(const reader *r, int64_t *to, const yaml_node_t *node, const stk_option_row *row)
 {
     const stk_option *const o = &row->shown;
+    if (!is_scalar(node) && strcmp(o->name, "batch") == 0)
+        return fail_at(r, node, "batch: a schedule over steps is not in this release: give one number");
     if (!is_scalar(node)) return fail_at(r, node, "%s: one value is expected", o->name);
-    const char *const text = text_of(node), *end = "";
+    const char *const text = text_of(node), *const word = o->default_text;
     int64_t value = 0;
-    if (strcmp(text, "auto") == 0 && strcmp(o->default_text, "auto") == 0) { *to = 0; return STK_OK; }
-    if (strcmp(text, "all") == 0 && strcmp(o->default_text, "all") == 0) { *to = 0; return STK_OK; }
-    if (strcmp(text, "inline") == 0 && row->kind == STK_KIND_WORKERS) { *to = -1; return STK_OK; }
-    bool good = row->kind == STK_KIND_SIZE ? parse_size(text, &value) : parse_int(text, &value, &end);
-    if (good && row->kind == STK_KIND_SECONDS) {
-        while (*end == ' ') end++;
-        if (*end == 's') end++;
+    /* The word that stands for "none given" (auto, all): 0 in the struct. */
+    const bool has_word = *word && !isdigit((unsigned char)*word);
+    if (has_word && (strcmp(text, word) == 0 || is_null(node))) {
+        *to = 0;
+        return STK_OK;
     }
-    good = good && *end == 0;
-    if (!good)
-        return fail_at(r, node, "%s: \"%.60s\" is not %s", o->name, text,
-                       row->kind == STK_KIND_SIZE ? "a size such as 64MB or 8GiB" : row->kind == STK_KIND_WORKERS ? "a number, auto or inline" : "a whole number");
+    if (strcmp(text, "inline") == 0 && row->kind == STK_KIND_WORKERS) {
+        *to = -1;
+        return STK_OK;
+    }
+    if (!parse_number(row, text, &value) || strlen(text) != node->data.scalar.length)
+        return fail_at(r, node, "%s: \"%.60s\" is not %s%s%s", o->name, text, number_wanted(row),
+                       has_word && row->kind != STK_KIND_WORKERS ? ", or " : "", has_word && row->kind != STK_KIND_WORKERS ? word : "");
     if (value < o->minimum || value > o->maximum)
         return fail_at(r, node, "%s: %" PRId64 " is out of range: %" PRId64 " to %" PRId64, o->name, value, o->minimum, o->maximum);
     *to = value;
@@ -143,23 +206,21 @@ static stk_status set_bool(const reader *r, bool *to, const yaml_node_t *node, c
 
 static stk_status set_share(const reader *r, double *to, const yaml_node_t *node, const char *name)
 {
-    char *stop = NULL;
-    const char *const text = is_scalar(node) ? text_of(node) : "";
-    const double value = strtod(text, &stop);
-    if (stop == text || *stop || !(value >= 0 && value <= 1)) return fail_at(r, node, "%s: a share from 0 to 1 is expected", name);
-    *to = value;
+    const char *end, *const text = is_scalar(node) ? text_of(node) : "";
+    int64_t digits;
+    int decimals;
+    if (!*text || !parse_decimal(text, &digits, &decimals, &end) || *end || (double)digits / power_of_ten(decimals) > 1)
+        return fail_at(r, node, "%s: \"%.60s\" is not a share from 0 to 1, such as 0.01", name, text);
+    *to = (double)digits / power_of_ten(decimals);
     return STK_OK;
 }
 
 static stk_status set_choice(const reader *r, char **to, const yaml_node_t *node, const stk_option *o)
 {
     const char *const text = is_scalar(node) ? text_of(node) : "";
-    for (const char *at = o->choices; at && *at;) {
-        const char *const bar = strstr(at, " | ");
-        const size_t length = bar ? (size_t)(bar - at) : strlen(at);
-        if (strlen(text) == length && strncmp(text, at, length) == 0) return set_string(r, to, node, o->name);
-        at = bar ? bar + 3 : NULL;
-    }
+    if (stk_option_allows(o, text)) return set_string(r, to, node, o->name);
+    if (stk_option_is_later(o->name, text))
+        return fail_at(r, node, "%s: %s is not in this release: take one of %s", o->name, text, o->choices);
     return fail_at(r, node, "%s: \"%.60s\" is none of: %s", o->name, text, o->choices);
 }
 
@@ -207,6 +268,8 @@ static void free_map(stk_string_map *map)
 static stk_status check_keys(const reader *r, const yaml_node_t *map, const char *what)
 {
     if (map->type != YAML_MAPPING_NODE) return fail_at(r, map, "%s: keys and values are expected", what);
+    if (map->data.mapping.pairs.top - map->data.mapping.pairs.start > KEYS_MAX)
+        return fail_at(r, map, "%s: more than %d keys", what, KEYS_MAX);
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
         const yaml_node_t *const key = yaml_document_get_node(r->document, p->key);
         if (!is_scalar(key)) return fail_at(r, key, "%s: a key is a text", what);
@@ -366,6 +429,7 @@ static void free_set(stk_set_options *set)
     free_list(&set->allow_control_tokens);
     stk_free(set->tag_space);
     stk_free(set->overlong);
+    stk_free(set->alpha);
     free_template(&set->chat_template);
     *set = (stk_set_options){0};
 }
@@ -470,25 +534,59 @@ static stk_status refuse_aliases(const reader *r)
     return status;
 }
 
+static stk_status fail_yaml(const reader *r, const yaml_parser_t *parser)
+{
+    if (parser->error == YAML_MEMORY_ERROR) return stk_fail(r->err, STK_ERR_NOMEM, "out of memory: the YAML parser");
+    /* "*.jsonl" and "@x" are marks of YAML; people mean a text. */
+    const bool quote = (parser->context && strstr(parser->context, "alias")) || (parser->problem && strstr(parser->problem, "cannot start any token"));
+    const stk_status status = stk_fail(r->err, STK_ERR_OPTION, "not valid YAML: %s%s%s%s", parser->problem ? parser->problem : "unreadable",
+                                       parser->context ? ", " : "", parser->context ? parser->context : "",
+                                       quote ? ": a text that starts with a sign wants quotes" : "");
+    if (r->file) stk_error_file(r->err, r->file, parser->problem_mark.line + 1);
+    return status;
+}
+
+/* A second document would be read by nobody. */
+static stk_status expect_end(const reader *r, yaml_parser_t *parser)
+{
+    yaml_document_t more;
+    if (!yaml_parser_load(parser, &more)) return fail_yaml(r, parser);
+    const yaml_node_t *const root = yaml_document_get_root_node(&more);
+    const stk_status status = root ? fail_at(r, root, "a second document starts here: a configuration is one") : STK_OK;
+    yaml_document_delete(&more);
+    return status;
+}
+
+/* The parser looks at every open bracket for every token: thousands of them would take it hours.  Brackets in quotes count
+ * too, which no text that people write comes near. */
+static bool is_too_deep(const char *text, size_t size_bytes)
+{
+    int open = 0;
+    for (size_t i = 0; i < size_bytes && open <= BRACKETS_MAX; i++) {
+        if (text[i] == '[' || text[i] == '{') open++;
+        else if ((text[i] == ']' || text[i] == '}') && open > 0) open--;
+    }
+    return open > BRACKETS_MAX;
+}
+
 /* Parse text as one document and hand its root to `use`. */
 static stk_status with_document(reader *r, const char *text, size_t size_bytes, const char *name,
                                 stk_status (*use)(const reader *, const yaml_node_t *, const char *))
 {
     yaml_parser_t parser;
     yaml_document_t document;
+    if (is_too_deep(text, size_bytes)) return fail_at(r, NULL, "more than %d brackets are open: no configuration nests so deeply", BRACKETS_MAX);
     if (!yaml_parser_initialize(&parser)) return stk_fail(r->err, STK_ERR_NOMEM, "out of memory: the YAML parser");
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, size_bytes);
-    stk_status status;
     if (!yaml_parser_load(&parser, &document)) {
-        status = stk_fail(r->err, STK_ERR_OPTION, "not valid YAML: %s%s%s", parser.problem ? parser.problem : "out of memory",
-                          parser.context ? ", " : "", parser.context ? parser.context : "");
-        if (r->file) stk_error_file(r->err, r->file, parser.problem_mark.line + 1);
+        const stk_status status = fail_yaml(r, &parser);
         yaml_parser_delete(&parser);
         return status;
     }
     r->document = &document;
     const yaml_node_t *const root = yaml_document_get_root_node(&document);
-    status = root ? refuse_aliases(r) : fail_at(r, NULL, "the configuration is empty: `stoker init` writes one");
+    stk_status status = root ? refuse_aliases(r) : fail_at(r, NULL, "the configuration is empty: `stoker init` writes one");
+    if (status == STK_OK) status = expect_end(r, &parser);
     if (status == STK_OK) status = use(r, root, name);
     yaml_document_delete(&document);
     yaml_parser_delete(&parser);
@@ -546,6 +644,17 @@ stk_status stk_options_read(stk_options *options, const char *path, stk_error *e
     return STK_OK;
 }
 
+/* The data set that "docs" or "0" names. */
+static stk_data_options *find_data(const stk_options *options, stk_str set)
+{
+    for (size_t i = 0; i < options->data_count; i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%zu", i);
+        if ((options->data[i].name && stk_str_is(set, options->data[i].name)) || stk_str_is(set, number)) return &options->data[i];
+    }
+    return NULL;
+}
+
 /* "batch", "limits.json_depth", "data.docs.labels", "data.0.labels". */
 static stk_status use_value(const reader *r, const yaml_node_t *root, const char *name)
 {
@@ -555,23 +664,48 @@ static stk_status use_value(const reader *r, const yaml_node_t *root, const char
     }
     const char *const set = name + 5, *const dot = strrchr(set, '.');
     if (!dot) return fail_at(r, root, "%.80s: write data.SET.OPTION", name);
-    for (size_t i = 0; i < r->options->data_count; i++) {
-        stk_data_options *const data = &r->options->data[i];
-        char number[24];
-        snprintf(number, sizeof number, "%zu", i);
-        const size_t length = (size_t)(dot - set);
-        const bool by_name = data->name && strlen(data->name) == length && strncmp(data->name, set, length) == 0;
-        if (by_name || (strlen(number) == length && strncmp(number, set, length) == 0)) return set_in_data(r, data, root, dot + 1, root);
+    stk_data_options *const data = find_data(r->options, (stk_str){set, (size_t)(dot - set)});
+    if (!data) return fail_at(r, root, "%.80s: no data set has this name or number", name);
+    return set_in_data(r, data, root, dot + 1, root);
+}
+
+/* Whether the value is a text as it stands: "*.jsonl" and "Be kind: ..." are no YAML that people mean on a command line.
+ * Quotes, and lists in brackets, are YAML. */
+static bool is_plain_text(const char *name, const char *value)
+{
+    char full[128];
+    const char *const dot = strncmp(name, "data.", 5) == 0 ? strrchr(name + 5, '.') : NULL;
+    if (dot) snprintf(full, sizeof full, "data[].%.100s", dot + 1);
+    const stk_option_row *row = stk_option_find(dot ? full : name);
+    if (!row && dot) row = stk_option_find(dot + 1);
+    if (!row || *value == '"' || *value == '\'' || strcmp(value, "null") == 0 || strcmp(value, "~") == 0) return false;
+    return row->kind == STK_KIND_STRING || row->kind == STK_KIND_CHOICE || (row->kind == STK_KIND_LIST && *value != '[');
+}
+
+/* As a single-quoted scalar; the caller frees it. */
+static char *quote_text(const char *value)
+{
+    size_t size = strlen(value) + 3;
+    for (const char *at = value; *at; at++) size += *at == '\'';
+    char *const quoted = stk_alloc(STK_TAG_OPTIONS, size), *to = quoted;
+    if (!quoted) return NULL;
+    *to++ = '\'';
+    for (const char *at = value; *at; at++) {
+        if (*at == '\'') *to++ = '\'';
+        *to++ = *at;
     }
-    return fail_at(r, root, "%.80s: no data set has this name or number", name);
+    *to = '\'';
+    return quoted;
 }
 
 stk_status stk_options_set(stk_options *options, const char *name, const char *value, stk_error *err)
 {
     reader r = {.options = options, .err = err};
     /* An empty value is an empty text, not an empty document. */
-    const char *const text = value[0] ? value : "\"\"";
-    const stk_status status = with_document(&r, text, strlen(text), name, use_value);
+    char *const text = !value[0] || is_plain_text(name, value) ? quote_text(value) : stk_strdup(STK_TAG_OPTIONS, value);
+    const stk_status status = text ? with_document(&r, text, strlen(text), name, use_value)
+                                   : stk_fail(err, STK_ERR_NOMEM, "out of memory: options");
+    stk_free(text);
     if (status < 0) stk_error_stage(err, STK_STAGE_OPTIONS);
     return status;
 }
@@ -588,27 +722,113 @@ void stk_options_deinit(stk_options *options)
     *options = (stk_options)STK_OPTIONS_INIT;
 }
 
-/* --- checks --- */
+/* --- checks: of values that may have been put into the struct by hand --- */
+
+static stk_status check_choice(const stk_option *o, const char *value, bool may_be_unset, stk_error *err)
+{
+    if (!value && may_be_unset) return STK_OK;
+    if (!value) return stk_fail(err, STK_ERR_OPTION, "%s is not set: start from stk_options_defaults() or a configuration", o->name);
+    if (stk_option_allows(o, value)) return STK_OK;
+    return stk_fail(err, STK_ERR_OPTION, "%s: \"%.60s\" is none of: %s", o->name, value, o->choices);
+}
+
+static stk_status check_number(const stk_option_row *row, int64_t value, bool may_be_unset, stk_error *err)
+{
+    const stk_option *const o = &row->shown;
+    const bool is_set = value != 0 && !(value == -1 && row->kind == STK_KIND_WORKERS);
+    const bool has_word = o->default_text[0] && !isdigit((unsigned char)o->default_text[0]);
+    if (!is_set && (may_be_unset || has_word || o->minimum <= 0 || row->kind == STK_KIND_WORKERS)) return STK_OK;
+    if (!is_set) return stk_fail(err, STK_ERR_OPTION, "%s is not set: start from stk_options_defaults() or a configuration", o->name);
+    if (value >= o->minimum && value <= o->maximum) return STK_OK;
+    return stk_fail(err, STK_ERR_OPTION, "%s: %" PRId64 " is out of range: %" PRId64 " to %" PRId64, o->name, value, o->minimum, o->maximum);
+}
+
+static stk_status check_share(const stk_option *o, double value, stk_error *err)
+{
+    if (value >= 0 && value <= 1) return STK_OK;
+    return stk_fail(err, STK_ERR_OPTION, "%s: a share from 0 to 1 is expected", o->name);
+}
+
+/* One value against its row; unset: inherited, or checked elsewhere. */
+static stk_status check_value(const void *base, size_t at_bytes, const stk_option_row *row, bool may_be_unset, stk_error *err)
+{
+    const void *const at = (const uint8_t *)base + at_bytes;
+    switch (row->kind) {
+    case STK_KIND_INT:
+    case STK_KIND_SIZE:
+    case STK_KIND_SECONDS:
+    case STK_KIND_WORKERS: return check_number(row, *(const int64_t *)at, may_be_unset, err);
+    case STK_KIND_CHOICE: return check_choice(&row->shown, *(char *const *)at, may_be_unset, err);
+    case STK_KIND_SHARE: return check_share(&row->shown, *(const double *)at, err);
+    case STK_KIND_BOOL:
+    case STK_KIND_STRING:
+    case STK_KIND_LIST:
+    case STK_KIND_MAP:
+    case STK_KIND_TEMPLATE:
+    case STK_KIND_GROUP: break;
+    }
+    return STK_OK;
+}
+
+/* Names stand in ids ("docs/33471", "docs#118") and in the names of index files. */
+static bool is_good_name(const char *name)
+{
+    const size_t length = strlen(name);
+    if (length == 0 || length > 60 || name[0] == '.') return false;
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || name[i] == '/' || name[i] == '#') return false;
+    return true;
+}
 
 static stk_status check_set(const stk_options *options, size_t at, stk_error *err)
 {
     const stk_data_options *const data = &options->data[at];
     if (data->path.count == 0) return stk_fail(err, STK_ERR_OPTION, "data set %zu has no path: name its manifest", at + 1);
+    if (!data->name || !is_good_name(data->name))
+        return stk_fail(err, STK_ERR_OPTION,
+                        "data set %zu: \"%.80s\" cannot be its name (1 to 60 bytes, no /, # or dot in front): set its name", at + 1,
+                        data->name ? data->name : "");
     for (size_t i = 0; i < at; i++)
         if (strcmp(options->data[i].name, data->name) == 0)
             return stk_fail(err, STK_ERR_OPTION, "two data sets are called %.80s: give them names", data->name);
-    if (strchr(data->name, '/') || strchr(data->name, '#') || strlen(data->name) > 60)
-        return stk_fail(err, STK_ERR_OPTION, "the name %.80s of a data set is too long or holds / or #: give it another", data->name);
+    size_t count;
+    const stk_option_row *const rows = stk_option_rows(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (rows[i].shown.per_set) STK_TRY(check_value(&data->set, rows[i].set_at_bytes, &rows[i], true, err));
+        else if (strncmp(rows[i].shown.name, "data[].", 7) == 0) STK_TRY(check_value(data, rows[i].at_bytes, &rows[i], true, err));
+    }
+    const int64_t low = data->set.min_pixels ? data->set.min_pixels : options->set.min_pixels;
+    const int64_t high = data->set.max_pixels ? data->set.max_pixels : options->set.max_pixels;
+    if (low && high && low > high)
+        return stk_fail(err, STK_ERR_OPTION, "%s: min_pixels %" PRId64 " is above max_pixels %" PRId64, data->name, low, high);
+    return STK_OK;
+}
+
+static stk_status check_run(const stk_options *options, stk_error *err)
+{
+    if (!options->model) return stk_fail(err, STK_ERR_OPTION, "model is not set: name the checkpoint folder");
+    if (options->data_count == 0) return stk_fail(err, STK_ERR_OPTION, "data is not set: name at least one manifest");
+    if (options->batch == 0) return stk_fail(err, STK_ERR_OPTION, "batch is not set: the rows of a step, over all ranks");
+    size_t count;
+    const stk_option_row *const rows = stk_option_rows(&count);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(rows[i].shown.name, "data", 4) != 0) STK_TRY(check_value(options, rows[i].at_bytes, &rows[i], false, err));
+    if (options->micro_batch > options->batch)
+        return stk_fail(err, STK_ERR_OPTION, "micro_batch: %" PRId64 " is more than batch: %" PRId64, options->micro_batch, options->batch);
+    if (options->pad_to && strcmp(options->layout, "padded") != 0)
+        return stk_fail(err, STK_ERR_OPTION, "pad_to goes with layout: padded; with flat use pad_multiple");
+    if (options->pad_to % options->pad_multiple)
+        return stk_fail(err, STK_ERR_OPTION, "pad_to: %" PRId64 " is no multiple of pad_multiple: %" PRId64, options->pad_to, options->pad_multiple);
+    for (size_t i = 0; i < options->data_count; i++) STK_TRY(check_set(options, i, err));
     return STK_OK;
 }
 
 stk_status stk_options_check(const stk_options *options, stk_error *err)
 {
-    stk_status status = STK_OK;
-    if (!options->model) status = stk_fail(err, STK_ERR_OPTION, "model is not set: name the checkpoint folder");
-    else if (options->data_count == 0) status = stk_fail(err, STK_ERR_OPTION, "data is not set: name at least one manifest");
-    else if (options->batch == 0) status = stk_fail(err, STK_ERR_OPTION, "batch is not set: the rows of a step, over all ranks");
-    for (size_t i = 0; status == STK_OK && i < options->data_count; i++) status = check_set(options, i, err);
+    if (options->size_bytes != sizeof *options)
+        return stk_fail(err, STK_ERR_USAGE, "stk_options has %zu bytes, and this release knows %zu: start from STK_OPTIONS_INIT, and "
+                        "compile with the headers of this release", options->size_bytes, sizeof *options);
+    const stk_status status = check_run(options, err);
     if (status < 0) {
         if (options->file) stk_error_file(err, options->file, 0);
         stk_error_stage(err, STK_STAGE_OPTIONS);
