@@ -128,7 +128,7 @@ static void big_jpegs_never_become_whole_pictures(void)
 }
 
 /* Invariants 5 and 10: what all of the process holds grows by no more than the budget, and in steady state Stoker itself
- * allocates nothing: three epochs cost no more allocations of ours than one. */
+ * allocates nothing: 480 more batches cost no more allocations of ours than what the workers had not met before. */
 static void a_run_stays_within_its_budget_and_allocates_nothing_per_batch(void)
 {
     const char *const folder = test_folder();
@@ -141,7 +141,7 @@ static void a_run_stays_within_its_budget_and_allocates_nothing_per_batch(void)
     proof_manifest(folder, 60, 7);
     uint64_t allocations[2];
     for (int i = 0; i < 2; i++) {
-        proof_config(folder, i ? "batch: 5\nworkers: 3\nepochs: 6\nmemory: 48MiB\nmin_pixels: 16384\nmax_pixels: 65536\n"
+        proof_config(folder, i ? "batch: 5\nworkers: 3\nepochs: 42\nmemory: 48MiB\nmin_pixels: 16384\nmax_pixels: 65536\n"
                                : "batch: 5\nworkers: 3\nepochs: 2\nmemory: 48MiB\nmin_pixels: 16384\nmax_pixels: 65536\n");
         stk_options options;
         stk_error err;
@@ -153,7 +153,7 @@ static void a_run_stays_within_its_budget_and_allocates_nothing_per_batch(void)
         const size_t held = atomic_load(&live_bytes);
         atomic_store(&peak_bytes, held);
         const long count = proof_run(&options, digest, &metrics, &err);
-        CHECK_MSG(count == (i ? 72 : 24), "%ld: %s", count, count < 0 ? err.message : "");
+        CHECK_MSG(count == (i ? 504 : 24), "%ld: %s", count, count < 0 ? err.message : "");
         allocations[i] = stk_alloc_count() - before;
         const size_t grown = atomic_load(&peak_bytes) - held;
         CHECK_MSG(grown <= metrics.budget_bytes, "the heap grew by %zu bytes, and the budget is %llu", grown,
@@ -161,8 +161,9 @@ static void a_run_stays_within_its_budget_and_allocates_nothing_per_batch(void)
         CHECK(metrics.peak_bytes <= metrics.budget_bytes);
         stk_options_deinit(&options);
     }
-    CHECK_MSG(allocations[0] == allocations[1], "%llu allocations over 2 epochs, %llu over 6", (unsigned long long)allocations[0],
-              (unsigned long long)allocations[1]);
+    /* A worker's scratch grows the first time that it meets an image of a size: 7 sizes, 3 workers, 2 axes. */
+    CHECK_MSG(allocations[1] <= allocations[0] + 7 * 3 * 2, "%llu allocations over 24 batches, %llu over 504",
+              (unsigned long long)allocations[0], (unsigned long long)allocations[1]);
 }
 
 int main(int argc, char **argv)
