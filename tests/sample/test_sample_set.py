@@ -70,7 +70,7 @@ def test_all_of_it_is_usable(source, stoker, tmp_path):
 
 
 def test_each_fault_is_listed(source, stoker, tmp_path):
-    done = stoker("index", source / "examples/sample/faulty.yaml", "--index-dir", tmp_path)
+    done = stoker("index", source / "examples/sample/faulty.yaml", "--index", "verify", "--index-dir", tmp_path)
     said = done.stdout + done.stderr
     for words in ("media missing", "broken or truncated", "not an image", "ratio", "outside the allowed", "tags and media",
                   "a role without a mapping", "no assistant turn", "video", "JSON", "not a known form"):
