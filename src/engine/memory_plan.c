@@ -149,7 +149,8 @@ stk_status stk_memory_plan_make(stk_memory_plan *m, const stk_forecast *f, const
         sum = more_sum;
     }
     size_t left = m->budget - sum, more_work;
-    if (stk_mul_overflows(&more_work, f->work_bytes, m->workers - (size_t)1) || more_work > left / 2) more_work = left / 2;
+    /* The largest sample on each thread, and room for the oldest beside them. */
+    if (stk_mul_overflows(&more_work, f->work_bytes, m->workers) || more_work > left / 2) more_work = left / 2;
     m->work = f->work_bytes + more_work;
     left -= more_work;
     const size_t wanted = options->fetch_ahead_bytes ? (size_t)options->fetch_ahead_bytes : TICKETS_AUTO_BYTES;
