@@ -359,8 +359,9 @@ static stk_status home_create(stk_engine_home **out, stk_run *run, const stk_mem
     /* As much as the largest takes, now: nothing is allocated per batch (invariant 10). */
     for (uint32_t i = 0; i < home->work_count; i++) {
         if (!stk_pool_take(&home->work[i].pool, memory->object_each)) {
+            status = stk_fail(err, STK_ERR_NOMEM, "out of memory: %u micro-batches", home->work_count);
             home_release(home);
-            return stk_fail(err, STK_ERR_NOMEM, "out of memory: %u micro-batches", home->work_count);
+            return status;
         }
         stk_pool_reset(&home->work[i].pool);
     }
