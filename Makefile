@@ -107,7 +107,6 @@ test-clang: deps
 test-reference: build
 	@tools/install-deps reference
 	STK_BUILD=$(abspath $(BUILD)) $(REFERENCE) -m pytest -q -p no:cacheprovider tests
-	$(REFERENCE) tools/check-demo-digest --stoker $(BUILD)/cli/stoker
 
 # --- bench, fuzz, format, sample ---
 
