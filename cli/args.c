@@ -1,8 +1,10 @@
 /* args.c - arguments and flags: those of the command, and every option of the table (dashes for underscores). */
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "command.h"
 
@@ -29,7 +31,7 @@ static const flag *find_flag(const command *c, const char *name)
 /* "micro-batch" to "micro_batch". */
 static void to_option(char *to, size_t capacity, const char *name)
 {
-    snprintf(to, capacity, "%s", name);
+    snprintf(to, capacity, "%.*s", (int)capacity - 1, name);
     for (; *to; to++)
         if (*to == '-') *to = '_';
 }
@@ -46,10 +48,40 @@ static const stk_option *find_option(const char *name)
     return NULL;
 }
 
-static int apply_flags(invocation *in)
+/* The row of an option that is given with --set: "limits.json_depth", "data.docs.path", "data.docs.labels". */
+static const stk_option *find_set_option(const char *name)
+{
+    const char *const last = strrchr(name, '.');
+    size_t count;
+    const stk_option *const table = stk_option_table(&count);
+    char full[256];
+    snprintf(full, sizeof full, "data[].%.200s", last ? last + 1 : name);
+    const bool in_set = last && strncmp(name, "data.", 5) == 0;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(table[i].name, in_set ? full : name) == 0) return &table[i];
+    return in_set ? find_option(last + 1) : NULL;
+}
+
+/* On a command line a path starts from the working folder; in a configuration, from the configuration's own. */
+static int apply_option(invocation *in, const stk_option *option, const char *name, const char *value)
 {
     stk_error err;
-    for (int i = 0; i < in->flag_count; i++) {
+    char absolute[2 * PATH_MAX], folder[PATH_MAX];
+    const bool is_path = option && strncmp(option->type, "path", 4) == 0 && *value && *value != '/' && *value != '[' && *value != '"' &&
+                         !strstr(value, "://") && strcmp(value, "null") != 0;
+    if (is_path) {
+        if (!getcwd(folder, sizeof folder)) return usage_error(in->command, "the working folder is gone: give absolute paths");
+        if ((size_t)snprintf(absolute, sizeof absolute, "%s/%s", folder, value) >= sizeof absolute)
+            return usage_error(in->command, "--%s: the path is too long", name);
+        value = absolute;
+    }
+    return stk_options_set(&in->options, name, value, &err) < 0 ? fail_with(&err) : EXIT_DONE;
+}
+
+static int apply_flags(invocation *in)
+{
+    int status = EXIT_DONE;
+    for (int i = 0; status == EXIT_DONE && i < in->flag_count; i++) {
         const char *const name = in->flag_name[i], *const value = in->flag_value[i];
         char option[256];
         if (strcmp(name, "set") == 0) {
@@ -58,13 +90,12 @@ static int apply_flags(invocation *in)
                 return usage_error(in->command, "--set takes KEY=VALUE, not %s", value);
             memcpy(option, value, (size_t)(equals - value));
             option[equals - value] = 0;
-            if (stk_options_set(&in->options, option, equals + 1, &err) < 0) return fail_with(&err);
+            status = apply_option(in, find_set_option(option), option, equals + 1);
         } else if (!find_flag(in->command, name)) {
-            to_option(option, sizeof option, name);
-            if (stk_options_set(&in->options, option, value, &err) < 0) return fail_with(&err);
+            status = apply_option(in, find_option(name), name, value);
         }
     }
-    return EXIT_DONE;
+    return status;
 }
 
 /* One flag at argv[at]: how many places it takes, or a negative exit status. */
@@ -115,10 +146,7 @@ int parse_arguments(invocation *in, const command *c, int argc, char **argv)
     if (in->argument_count < c->least) return usage_error(c, "%s is missing", c->arguments);
     if (!c->reads_config) return EXIT_DONE;
     stk_error err;
-    if (stk_options_read(&in->options, in->argument[0], &err) < 0) {
-        stk_error_print(stderr, &err);
-        return EXIT_USAGE;
-    }
+    if (stk_options_read(&in->options, in->argument[0], &err) < 0) return fail_with(&err);
     return apply_flags(in);
 }
 
@@ -165,11 +193,12 @@ void print_help(const command *c)
     print_flag("help", NULL, "this text");
     if (!c->reads_config) return;
     print_flag(set_flag.name, set_flag.value, set_flag.help);
-    printf("\nOptions of the configuration, which flags override (`stoker options` tells more)\n");
+    printf("\nOptions of the configuration, which flags override (`stoker options` tells more).  On a command line a path starts\n"
+           "from the working folder.\n");
     size_t count;
     const stk_option *const table = stk_option_table(&count);
     for (size_t i = 0; i < count; i++)
-        if (strncmp(table[i].name, "data", 4) != 0) {
+        if (strncmp(table[i].name, "data", 4) != 0 && !find_flag(c, table[i].name)) {
             char value[24];
             snprintf(value, sizeof value, "%s", table[i].type);
             for (char *at = value; *at; at++) *at = (char)(*at >= 'a' && *at <= 'z' ? *at - 'a' + 'A' : *at);

@@ -3,6 +3,7 @@
  * One engine serves all ranks; each rank is a thread that asks, "trains" (sleeps), and gives back. */
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +31,9 @@ typedef struct trainer {
     struct run *run;
     stk_reader *reader;
     uint32_t rank;
-    stk_ns train_ns, wait_ns;
-    stk_state state;
-    stk_status status;
+    stk_ns train_ns, wait_ns, first_wait_ns, ended_ns;
+    stk_state state;   /* after the last micro-batch */
+    stk_status status; /* the last outcome of next */
     stk_error error;
 } trainer;
 
@@ -40,10 +41,12 @@ typedef struct run {
     stk_engine *engine;
     trainer *trainer;
     uint32_t ranks;
-    uint64_t micro_total, first; /* of one rank: in all, and those before a resume */
+    uint64_t first, end;    /* micro-batches of one rank: those before a resume, and where this call ends */
+    uint64_t micro_count;   /* of a step */
     stk_ns step_ns;
     uint8_t (*digest)[16];  /* by micro-batch of a rank, then rank */
     atomic_uint_fast64_t done; /* micro-batches of all ranks */
+    atomic_uint ended;         /* ranks whose thread is over */
     atomic_bool stop;
 } run;
 
@@ -52,66 +55,92 @@ static void sleep_for(stk_ns time)
     nanosleep(&(struct timespec){.tv_sec = (time_t)(time / STK_S), .tv_nsec = (long)(time % STK_S)}, NULL);
 }
 
-/* Where a micro-batch stands among those of its rank. */
-static uint64_t place_of(const stk_batch_info *info)
+/* In pieces, so that an interrupt need not wait for a long step. */
+static void simulate_step(run *r, stk_ns time)
 {
-    return info->step * info->micro_count + info->micro;
+    const stk_ns end = now() + time;
+    for (stk_ns left = time; left > 0 && !atomic_load(&r->stop); left = end - now()) sleep_for(left < 50 * STK_MS ? left : 50 * STK_MS);
+}
+
+/* One micro-batch: its digest, "training", its state. */
+static void use_batch(trainer *t, stk_batch *batch)
+{
+    run *const r = t->run;
+    stk_batch_info info;
+    stk_batch_info_get(batch, &info);
+    /* By step, then rank, then micro. */
+    const uint64_t at = info.step * r->micro_count - r->first / r->micro_count * r->micro_count;
+    stk_batch_digest(batch, r->digest[at * r->ranks + t->rank * r->micro_count + info.micro]);
+    stk_batch_state(batch, &t->state);
+    const stk_ns given = now();
+    simulate_step(r, r->step_ns / (stk_ns)r->micro_count);
+    t->train_ns += now() - given;
 }
 
 static void *train(void *context)
 {
     trainer *const t = context;
     run *const r = t->run;
-    while (!atomic_load(&r->stop)) {
+    uint64_t used = r->first;
+    while (used < r->end && !atomic_load(&r->stop)) {
         stk_batch *batch;
         const stk_ns asked = now();
         t->status = stk_reader_next(t->reader, &batch, 50 * STK_MS, &t->error);
         t->wait_ns += now() - asked;
+        if (used == r->first) t->first_wait_ns = t->wait_ns;
         if (t->status == STK_AGAIN) continue;
         if (t->status != STK_OK) break;
-        stk_batch_info info;
-        stk_batch_info_get(batch, &info);
-        stk_batch_digest(batch, r->digest[(place_of(&info) - r->first) * r->ranks + t->rank]);
-        stk_batch_state(batch, &t->state);
-        const stk_ns given = now();
-        if (r->step_ns) sleep_for(r->step_ns / info.micro_count);
-        t->train_ns += now() - given;
+        use_batch(t, batch);
         stk_batch_release(&batch);
+        used++;
         atomic_fetch_add(&r->done, 1);
     }
+    /* A failed rank ends the others too. */
+    if (t->status < 0) atomic_store(&r->stop, true);
+    t->ended_ns = now();
+    atomic_fetch_add(&r->ended, 1);
     return NULL;
+}
+
+static void show_progress(const run *r, stk_ns started)
+{
+    stk_metrics m;
+    stk_engine_metrics(r->engine, &m);
+    const double elapsed = seconds(now() - started) + 1e-9;
+    live_line("step %" PRIu64 " of %" PRIu64 "  %.1f samples/s  waited %.0f %%  ready %" PRIu64 "  memory %.0f of %.0f MiB  masked %" PRIu64,
+              (atomic_load(&r->done) / r->ranks + r->first) / r->micro_count, r->end / r->micro_count, (double)m.samples / elapsed,
+              100 * seconds(m.wait_ns) / elapsed / r->ranks, m.ready, (double)m.held_bytes / (1 << 20), (double)m.budget_bytes / (1 << 20),
+              m.masked);
 }
 
 /* The ranks, as threads, until all are over or somebody interrupts. */
 static int train_all(run *r)
 {
-    for (uint32_t i = 0; i < r->ranks; i++) {
-        trainer *const t = &r->trainer[i];
-        *t = (trainer){.run = r, .rank = i, .reader = stk_engine_reader(r->engine, i)};
+    const stk_ns started = now();
+    uint32_t count = 0;
+    for (; count < r->ranks; count++) {
+        trainer *const t = &r->trainer[count];
+        t->run = r;
+        t->rank = count;
+        t->reader = stk_engine_reader(r->engine, count);
         stk_reader_state(t->reader, &t->state);
-        if (pthread_create(&t->thread, NULL, train, t)) {
-            fprintf(stderr, "stoker run: cannot start a thread for rank %u\n", i);
-            atomic_store(&r->stop, true);
-            break;
-        }
+        if (pthread_create(&t->thread, NULL, train, t)) break;
         t->started = true;
     }
-    const uint64_t total = (r->micro_total - r->first) * r->ranks;
-    const stk_ns start = now();
-    for (bool alive = true; alive;) {
-        sleep_for(20 * STK_MS);
-        alive = atomic_load(&r->done) < total && !atomic_load(&r->stop);
-        for (uint32_t i = 0; i < r->ranks; i++) alive &= r->trainer[i].status >= STK_OK && r->trainer[i].status != STK_END;
+    if (count < r->ranks) atomic_store(&r->stop, true);
+    for (unsigned tick = 1; atomic_load(&r->ended) < count; tick++) {
+        sleep_for(5 * STK_MS);
         if (interrupted()) atomic_store(&r->stop, true);
-        const uint64_t done = atomic_load(&r->done);
-        live_line("%" PRIu64 " of %" PRIu64 " micro-batches, %.1f a second", done, total, (double)done / (seconds(now() - start) + 1e-9));
+        if (tick % 40 == 0) show_progress(r, started);
     }
-    /* A failed rank ends the others too. */
-    for (uint32_t i = 0; i < r->ranks; i++)
-        if (r->trainer[i].status < 0) atomic_store(&r->stop, true);
-    for (uint32_t i = 0; i < r->ranks; i++)
-        if (r->trainer[i].started) pthread_join(r->trainer[i].thread, NULL);
+    for (uint32_t i = 0; i < count; i++) pthread_join(r->trainer[i].thread, NULL);
     live_line_end();
+    if (count < r->ranks) {
+        fprintf(stderr, "stoker run: cannot start a thread for rank %u\n", count);
+        return EXIT_FAILED;
+    }
+    for (uint32_t i = 0; i < r->ranks; i++)
+        if (r->trainer[i].status < 0) return fail_with(&r->trainer[i].error);
     return atomic_load(&r->stop) ? EXIT_INTERRUPTED : EXIT_DONE;
 }
 
@@ -119,10 +148,13 @@ static int train_all(run *r)
 
 typedef struct result {
     stk_metrics metrics;
-    stk_ns wall_ns, train_ns, wait_ns; /* train and wait: summed over ranks */
+    stk_ns wall_ns;                                  /* from open to the end */
+    stk_ns train_ns, wait_ns, first_wait_ns;         /* means over the ranks, so that they add up to the wall clock */
+    stk_ns all_train_ns;                             /* summed over the ranks, as the stages are over threads */
     uint64_t steps;
     size_t rss_peak_bytes;
-    char digest[33];
+    uint32_t cpus;
+    char digest[33]; /* "" unless the run came to its end */
     char state[STK_STATE_TEXT_MAX];
 } result;
 
@@ -158,7 +190,7 @@ static json_t *result_json(const result *r)
                                    "supervised_tokens", (json_int_t)m->supervised_tokens, "images", (json_int_t)m->images);
     const struct { const char *name; double value; } numbers[] = {
         {"wall_s", seconds(r->wall_ns)}, {"train_s", seconds(r->train_ns)}, {"wait_s", seconds(r->wait_ns)},
-        {"latency_factor", share(r->wait_ns, r->train_ns)}, {"serial_latency_factor", share(prepare_ns(m), r->train_ns)},
+        {"latency_factor", share(r->wait_ns, r->train_ns)}, {"serial_latency_factor", share(prepare_ns(m), r->all_train_ns)},
         {"busy_share", share(r->train_ns, r->wait_ns)}, {"first_batch_s", seconds(m->first_batch_ns)},
         {"samples_per_s", r->wall_ns ? (double)m->samples / seconds(r->wall_ns) : 0}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) json_object_set_new(root, numbers[i].name, json_real(numbers[i].value));
@@ -167,31 +199,30 @@ static json_t *result_json(const result *r)
                                                   (json_int_t)m->peak_bytes, "rss_peak_bytes", (json_int_t)r->rss_peak_bytes, "waits",
                                                   (json_int_t)m->budget_waits));
     json_object_set_new(root, "failures", json_pack("{s:I, s:o}", "masked", (json_int_t)m->masked, "by_reason", reasons));
-    json_object_set_new(root, "digest", json_string(r->digest));
+    json_object_set_new(root, "digest", r->digest[0] ? json_string(r->digest) : json_null());
     json_object_set_new(root, "state", json_string(r->state));
     return root;
 }
 
 /* What the trainer waited for, and what would change it. */
-static void print_verdict(const result *r)
+static const char *verdict_of(const result *r)
 {
     const stk_metrics *const m = &r->metrics;
-    const stk_ns after_first = r->wait_ns - m->first_batch_ns;
-    if (r->train_ns == 0) {
-        printf("verdict: no training was simulated (--step-ms): these are the figures of a trainer that takes no time\n");
-    } else if (share(r->wait_ns, r->train_ns) < 0.02) {
-        printf("verdict: the trainer waited for nothing\n");
-    } else if (after_first < r->wait_ns / 4) {
-        printf("verdict: the trainer waited for the first batch only: longer runs will not feel it\n");
-    } else if (m->budget_waits > m->samples / 4) {
-        printf("verdict: the trainer waited for memory: raise memory\n");
-    } else if (m->fetch.busy_ns > prepare_ns(m) / 2) {
-        printf("verdict: the trainer waited for bytes: the disk is the limit\n");
-    } else {
-        const bool decode = m->decode.busy_ns + m->transform.busy_ns > m->text.busy_ns + m->place.busy_ns;
-        printf("verdict: the trainer waited for the CPU, most of it %s: more cores, or workers, would help\n",
-               decode ? "decoding and resizing images" : "making text into tokens");
-    }
+    const stk_ns later_wait = r->wait_ns - r->first_wait_ns;
+    const stk_ns image = m->decode.busy_ns + m->transform.busy_ns, text = m->text.busy_ns + m->place.busy_ns;
+    const double cpu_share = (double)(image + text) / ((double)r->wall_ns * r->cpus + 1);
+    if (share(r->wait_ns, r->train_ns) < 0.02) return "the trainer waited for nothing";
+    if (later_wait < r->wait_ns / 4)
+        return "the trainer waited for the first batch and for nothing else: in a longer run this does not count";
+    if (r->train_ns == 0 && cpu_share > 0.5)
+        return "no training was simulated (--step-ms), so this is all that the CPU gives: more cores, or workers, give more";
+    if (cpu_share > 0.5)
+        return image > text ? "the trainer waited for the CPU, for images most of all: more cores or workers, or a lower max_pixels"
+                            : "the trainer waited for the CPU, for text most of all: more cores or workers";
+    if (m->fetch.busy_ns > image + text) return "the trainer waited for bytes: a faster disk, or more fetch_ahead";
+    if (m->budget_waits > m->micro_batches) return "the trainer waited while work waited for memory: raise memory";
+    if (r->train_ns == 0) return "no training was simulated (--step-ms): a trainer that takes no time is never kept busy";
+    return "the trainer waited although neither CPU nor disk was at its end: more workers, or more prefetch";
 }
 
 static void print_stage(const char *name, const stk_stage_metrics *s)
@@ -207,7 +238,7 @@ static void print_result(const result *r, uint32_t ranks)
     printf("wall %.3f s, %.1f samples/s, first batch after %.3f s\n", seconds(r->wall_ns),
            r->wall_ns ? (double)m->samples / seconds(r->wall_ns) : 0, seconds(m->first_batch_ns));
     printf("trainer: %.3f s at work, %.3f s waiting: latency factor %.3f (one by one it would be %.3f), busy %.1f %%\n",
-           seconds(r->train_ns), seconds(r->wait_ns), share(r->wait_ns, r->train_ns), share(prepare_ns(m), r->train_ns),
+           seconds(r->train_ns), seconds(r->wait_ns), share(r->wait_ns, r->train_ns), share(prepare_ns(m), r->all_train_ns),
            share(r->train_ns, r->wait_ns) * 100);
     printf("stages, summed over threads\n");
     print_stage("fetch", &m->fetch);
@@ -220,64 +251,94 @@ static void print_result(const result *r, uint32_t ranks)
     printf("failures: %" PRIu64 " samples masked\n", m->masked);
     for (unsigned i = 0; i < 64; i++)
         if (m->masked_by_reason[i]) printf("  %8" PRIu64 "  %s\n", m->masked_by_reason[i], stk_reason_name(i));
-    print_verdict(r);
-    printf("digest %s\n", r->digest);
+    printf("verdict: %s\n", verdict_of(r));
+    if (r->digest[0]) printf("digest %s\n", r->digest);
 }
 
-static int finish(const invocation *in, run *r, result *out, stk_ns started)
-{
-    stk_error err;
-    out->wall_ns = now() - started;
-    stk_engine_metrics(r->engine, &out->metrics);
-    const stk_state *least = &r->trainer[0].state;
-    for (uint32_t i = 0; i < r->ranks; i++) {
-        const stk_state *const s = &r->trainer[i].state;
-        out->train_ns += r->trainer[i].train_ns;
-        out->wait_ns += r->trainer[i].wait_ns;
-        if (s->step < least->step || (s->step == least->step && s->micro < least->micro)) least = s;
-    }
-    const uint64_t micros = r->micro_total / (stk_engine_step_count(r->engine) ? stk_engine_step_count(r->engine) : 1);
-    out->steps = (atomic_load(&r->done) / r->ranks + micros - 1) / micros;
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    out->rss_peak_bytes = (size_t)usage.ru_maxrss * 1024;
-    if (stk_state_write(least, out->state, sizeof out->state, &err) < 0) return fail_with(&err);
-    const char *const path = flag_of(in, "state");
-    if (path && stk_state_save(least, path, &err) < 0) return fail_with(&err);
-    return EXIT_DONE;
-}
-
+/* Over the digests of the micro-batches, by step, rank and micro (docs/determinism.md). */
 static void digest_all(const run *r, char text[33])
 {
-    const XXH128_hash_t hash = XXH3_128bits(r->digest, (size_t)(r->micro_total - r->first) * r->ranks * 16);
+    /* A resumed run may begin inside a step: what lies before is not part of it. */
+    const uint64_t skipped = r->first % r->micro_count, steps = (r->end - r->first + skipped) / r->micro_count;
+    XXH3_state_t *const state = XXH3_createState();
+    if (!state) return;
+    XXH3_128bits_reset(state);
+    for (uint64_t s = 0; s < steps; s++)
+        for (uint32_t k = 0; k < r->ranks; k++)
+            for (uint64_t m = s ? 0 : skipped; m < r->micro_count; m++)
+                XXH3_128bits_update(state, r->digest[(s * r->ranks + k) * r->micro_count + m], 16);
     XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, hash);
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
+    XXH3_freeState(state);
     hex_text(canonical.digest, text);
 }
 
-static int stream(const invocation *in, run *r)
+/* The state that no rank is behind of: what some have done beyond it is done again. */
+static const stk_state *least_state(const run *r)
+{
+    const stk_state *least = &r->trainer[0].state;
+    for (uint32_t i = 1; i < r->ranks; i++) {
+        const stk_state *const s = &r->trainer[i].state;
+        if (s->step < least->step || (s->step == least->step && s->micro < least->micro)) least = s;
+    }
+    return least;
+}
+
+static void sum_up(result *out, const run *r, stk_ns opened)
+{
+    struct rusage usage;
+    cpu_set_t set;
+    stk_ns ended = opened;
+    stk_engine_metrics(r->engine, &out->metrics);
+    for (uint32_t i = 0; i < r->ranks; i++) {
+        const trainer *const t = &r->trainer[i];
+        out->all_train_ns += t->train_ns;
+        out->wait_ns += t->wait_ns;
+        out->first_wait_ns += t->first_wait_ns;
+        if (t->ended_ns > ended) ended = t->ended_ns;
+    }
+    out->train_ns = out->all_train_ns / r->ranks;
+    out->wait_ns /= r->ranks;
+    out->first_wait_ns /= r->ranks;
+    out->wall_ns = ended - opened;
+    const uint64_t done = atomic_load(&r->done) / r->ranks + r->first;
+    out->steps = done / r->micro_count - r->first / r->micro_count;
+    getrusage(RUSAGE_SELF, &usage);
+    out->rss_peak_bytes = (size_t)usage.ru_maxrss * 1024;
+    out->cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+/* Print and save; the state also of a run that was interrupted or failed. */
+static int report(const invocation *in, const run *r, result *out, int status)
+{
+    stk_error err;
+    const stk_state *const state = least_state(r);
+    const char *const path = flag_of(in, "state");
+    if (stk_state_write(state, out->state, sizeof out->state, &err) < 0) return fail_with(&err);
+    if (path && stk_state_save(state, path, &err) < 0) return fail_with(&err);
+    if (status == EXIT_DONE) digest_all(r, out->digest);
+    int printed = EXIT_DONE;
+    if (flag_of(in, "json")) printed = print_json(result_json(out));
+    else if (flag_of(in, "digest") && status == EXIT_DONE) printf("%s\n", out->digest);
+    else print_result(out, r->ranks);
+    if (status == EXIT_INTERRUPTED)
+        fprintf(stderr, "stoker run: interrupted after %" PRIu64 " steps%s%s\n", out->steps, path ? "; go on with --resume " : "", path ? path : "");
+    return status == EXIT_DONE ? printed : status;
+}
+
+static int stream(const invocation *in, run *r, stk_ns opened)
 {
     result *const out = calloc(1, sizeof *out);
+    const uint64_t steps = (r->end + r->micro_count - 1) / r->micro_count - r->first / r->micro_count;
     r->trainer = calloc(r->ranks, sizeof *r->trainer);
-    r->digest = calloc((size_t)(r->micro_total - r->first) * r->ranks + 1, 16);
-    if (!out || !r->trainer || !r->digest) {
+    r->digest = calloc((size_t)(steps * r->micro_count * r->ranks + 1), 16);
+    int status = EXIT_FAILED;
+    if (out && r->trainer && r->digest) {
+        status = train_all(r);
+        sum_up(out, r, opened);
+        status = report(in, r, out, status);
+    } else {
         fprintf(stderr, "stoker run: out of memory\n");
-        free(out);
-        return EXIT_FAILED;
-    }
-    const stk_ns started = now();
-    int status = train_all(r);
-    const int finished = finish(in, r, out, started);
-    for (uint32_t i = 0; i < r->ranks; i++)
-        if (r->trainer[i].status < 0) status = fail_with(&r->trainer[i].error);
-    if (status == EXIT_DONE) {
-        digest_all(r, out->digest);
-        status = finished;
-        if (status == EXIT_DONE && flag_of(in, "json")) status = print_json(result_json(out));
-        else if (status == EXIT_DONE && flag_of(in, "digest")) printf("%s\n", out->digest);
-        else if (status == EXIT_DONE) print_result(out, r->ranks);
-    } else if (status == EXIT_INTERRUPTED) {
-        fprintf(stderr, "stoker run: interrupted after %" PRIu64 " micro-batches\n", atomic_load(&r->done));
     }
     free(out);
     return status;
@@ -286,9 +347,11 @@ static int stream(const invocation *in, run *r)
 static int run_run(const invocation *in)
 {
     run r = {.ranks = 1};
-    int64_t ranks, step_ms;
+    int64_t ranks, step_ms, steps;
     stk_error err;
-    if (!number_of(in, "ranks", 1, 4096, 1, &ranks) || !number_of(in, "step-ms", 0, 3600000, 0, &step_ms)) return EXIT_USAGE;
+    if (!number_of(in, "ranks", 1, 4096, 1, &ranks) || !number_of(in, "step-ms", 0, 3600000, 0, &step_ms) ||
+        !number_of(in, "steps", 1, INT64_MAX, INT64_MAX, &steps))
+        return EXIT_USAGE;
     stk_options options = in->options;
     if (flag_of(in, "serial")) { /* the baseline that people start from */
         options.workers = -1;
@@ -299,14 +362,17 @@ static int run_run(const invocation *in)
     if (resume && stk_state_load(&state, resume, &err) < 0) return fail_with(&err);
     r.ranks = (uint32_t)ranks;
     r.step_ns = step_ms * STK_MS;
+    const stk_ns opened = now();
     const stk_index_progress progress = index_progress();
     const stk_engine_ranks all = {.first_rank = 0, .rank_count = r.ranks, .world = r.ranks};
     if (stk_engine_open(&r.engine, &options, all, resume ? &state : NULL, &progress, &err) < 0) return fail_with(&err);
     live_line_end();
-    r.micro_total = stk_engine_micro_count(r.engine);
-    if (resume && stk_engine_step_count(r.engine))
-        r.first = state.step * (r.micro_total / stk_engine_step_count(r.engine)) + state.micro;
-    const int status = stream(in, &r);
+    const uint64_t step_count = stk_engine_step_count(r.engine), micros = stk_engine_micro_count(r.engine);
+    r.micro_count = step_count ? micros / step_count : 1;
+    if (resume) r.first = state.step * r.micro_count + state.micro;
+    const uint64_t left = step_count - (resume ? state.step : 0);
+    r.end = (uint64_t)steps < left ? ((resume ? state.step : 0) + (uint64_t)steps) * r.micro_count : micros;
+    const int status = stream(in, &r, opened);
     stk_engine_close(&r.engine);
     free(r.digest);
     free(r.trainer);
@@ -314,16 +380,17 @@ static int run_run(const invocation *in)
 }
 
 static const flag run_flags[] = {
+    {"steps", "N", "end this call after N steps; the stream stays the same (--set steps=N sets the option)"},
     {"ranks", "N", "data-parallel ranks, served by one engine"},
     {"step-ms", "T", "what a step of the simulated trainer takes, in milliseconds"},
     {"serial", NULL, "everything one by one inside next: the baseline"},
-    {"digest", NULL, "print only the digest of all micro-batches"},
+    {"digest", NULL, "print only the digest of all micro-batches (--json: as its `digest`)"},
     {"json", NULL, "print one JSON document"},
-    {"state", "FILE", "save the state at the end, also of an interrupted run"},
+    {"state", "FILE", "save the state at the end, also of a run that was interrupted or failed"},
     {"resume", "FILE", "go on from a saved state"},
     {0}};
 
 const command run_command = {.name = "run", .arguments = "CONFIG", .least = 1, .most = 1, .reads_config = true, .flags = run_flags, .run = run_run,
                              .summary = "stream batches to a simulated trainer, and measure what it waits for",
                              .text = "The latency factor is wait / (wait + train), the first batch included; beside it stands what it would be if\n"
-                                     "the same stages ran one by one.  --steps ends the run early."};
+                                     "the same stages ran one by one.  Interrupted, it stops within a second, reports what was done, and saves the state."};

@@ -58,7 +58,7 @@ bool interrupted(void);
 bool colours(void);
 /* Progress of the index on stderr: a bar on a terminal, plain lines elsewhere. */
 stk_index_progress index_progress(void);
-/* One line that is written over again on a terminal; nothing elsewhere. */
+/* One line that is written over again on a terminal; elsewhere a plain line every ten seconds. */
 void live_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void live_line_end(void);
 void hex_text(const uint8_t digest[16], char text[33]);

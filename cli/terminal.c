@@ -16,6 +16,7 @@ int fail_with(const stk_error *err)
         return EXIT_INTERRUPTED;
     }
     stk_error_print(stderr, err);
+    if (err->stage == STK_STAGE_OPTIONS) return EXIT_USAGE; /* also a configuration that cannot be opened */
     switch (err->status) {
     case STK_ERR_OPTION:
     case STK_ERR_MODEL:
@@ -55,16 +56,31 @@ bool interrupted(void)
 
 static bool line_is_open;
 
+enum { PLAIN_SECONDS = 10 };
+
+/* Whether a plain line is due: none in the first seconds, so that short commands stay silent. */
+static bool plain_line_is_due(void)
+{
+    static time_t last;
+    const time_t now = time(NULL);
+    if (!last) last = now;
+    if (now - last < PLAIN_SECONDS) return false;
+    last = now;
+    return true;
+}
+
 void live_line(const char *format, ...)
 {
-    if (!isatty(STDERR_FILENO)) return;
+    const bool live = isatty(STDERR_FILENO);
+    if (!live && !plain_line_is_due()) return;
     va_list arguments;
     va_start(arguments, format);
-    fputs("\r\033[K", stderr);
+    if (live) fputs("\r\033[K", stderr);
     vfprintf(stderr, format, arguments);
+    if (!live) fputc('\n', stderr);
     fflush(stderr);
     va_end(arguments);
-    line_is_open = true;
+    line_is_open = live;
 }
 
 void live_line_end(void)
@@ -75,18 +91,16 @@ void live_line_end(void)
 
 static bool report_progress(void *context, const char *set, const char *phase, uint64_t done, uint64_t total)
 {
-    enum { WIDTH = 30, PLAIN_SECONDS = 10 };
-    static time_t last_plain;
+    enum { WIDTH = 30 };
     (void)context;
-    const double share = total ? (double)done / (double)total : 1;
+    const double share = total && done < total ? (double)done / (double)total : 1;
     if (isatty(STDERR_FILENO)) {
         char bar[WIDTH + 1];
         for (int i = 0; i < WIDTH; i++) bar[i] = i < (int)(share * WIDTH) ? '#' : '.';
         bar[WIDTH] = 0;
         live_line("%s: %s [%s] %3.0f %%", set, phase, bar, share * 100);
-    } else if (time(NULL) - last_plain >= PLAIN_SECONDS) {
-        if (last_plain) fprintf(stderr, "%s: %s: %.0f %%\n", set, phase, share * 100);
-        last_plain = time(NULL);
+    } else {
+        live_line("%s: %s: %.0f %%", set, phase, share * 100);
     }
     return !interrupted();
 }
