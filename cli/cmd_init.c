@@ -1,4 +1,9 @@
-/* cmd_init.c - `stoker init`: looks at a manifest and a checkpoint folder, and writes a commented configuration. */
+/* cmd_init.c - `stoker init`: looks at a manifest and a checkpoint folder, and writes a commented configuration.
+ *
+ * The first records tell columns and roles; what the checkpoint's template is, opening the configuration tells: one that
+ * is not known is declared as the usual turn format of Qwen, and the file says so. */
+#include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +15,9 @@ enum { LOOK_BYTES = 1 << 20, LOOK_RECORDS = 50, NAMES_MAX = 16 };
 /* What the first records say. */
 typedef struct found {
     char messages[64], images[64]; /* columns that are not the usual ones; "" otherwise */
-    char role[NAMES_MAX][32];      /* names without a usual meaning */
+    char role[NAMES_MAX][32];      /* names without a usual meaning, */
+    const char *meaning[NAMES_MAX]; /* and what they seem to be */
+    bool has_tool;
     int role_count, records;
 } found;
 
@@ -37,17 +44,33 @@ static bool names_media(const char *text)
     return strncmp(text, "data:image/", 11) == 0;
 }
 
+/* What a name is taken for: by the words in it, else by its place. */
+static const char *meaning_of(const char *role, size_t place)
+{
+    static const struct { const char *word, *meaning; } words[] = {
+        {"sys", "system"}, {"instruction", "system"}, {"assist", "assistant"}, {"bot", "assistant"}, {"model", "assistant"}, {"gpt", "assistant"},
+        {"ai", "assistant"}, {"answer", "assistant"}, {"tool", "tool"}, {"function", "tool"}, {"user", "user"}, {"human", "user"},
+        {"question", "user"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasestr(role, words[i].word)) return words[i].meaning;
+    return place % 2 ? "assistant" : "user";
+}
+
 static void look_at_roles(found *f, const json_t *turns)
 {
     static const char *const usual[] = {"system", "user", "human", "assistant", "gpt", "tool", "observation", "function_response", NULL};
+    static const char *const tools[] = {"tool", "observation", "function_response", NULL};
     size_t i;
     const json_t *turn;
     json_array_foreach(turns, i, turn) {
         const char *const role = role_of(turn);
-        if (!role || is_usual(role, usual) || f->role_count == NAMES_MAX) continue;
-        bool known = false;
-        for (int k = 0; k < f->role_count; k++) known |= strcmp(f->role[k], role) == 0;
-        if (!known && strlen(role) < sizeof f->role[0]) snprintf(f->role[f->role_count++], sizeof f->role[0], "%s", role);
+        if (role && is_usual(role, tools)) f->has_tool = true;
+        if (!role || is_usual(role, usual) || f->role_count == NAMES_MAX || strlen(role) >= sizeof f->role[0]) continue;
+        int known = 0;
+        while (known < f->role_count && strcmp(f->role[known], role) != 0) known++;
+        if (known < f->role_count) continue;
+        f->meaning[f->role_count] = meaning_of(role, i);
+        snprintf(f->role[f->role_count++], sizeof f->role[0], "%s", role);
     }
 }
 
@@ -62,11 +85,11 @@ static void look_at_record(found *f, json_t *record)
         const json_t *const first = json_array_get(value, 0);
         if (first && role_of(first)) {
             look_at_roles(f, value);
-            if (!is_usual(key, messages)) snprintf(f->messages, sizeof f->messages, "%.63s", key);
+            if (!is_usual(key, messages) && strlen(key) < sizeof f->messages) strcpy(f->messages, key);
             continue;
         }
         const char *const text = json_string_value(first ? first : value);
-        if (text && names_media(text) && !is_usual(key, images)) snprintf(f->images, sizeof f->images, "%.63s", key);
+        if (text && names_media(text) && !is_usual(key, images) && strlen(key) < sizeof f->images) strcpy(f->images, key);
     }
 }
 
@@ -109,6 +132,15 @@ static void put_quoted(FILE *to, const char *text)
     fputc('"', to);
 }
 
+/* A line of a mapping; nothing for an empty value. */
+static void put_pair(FILE *to, const char *key, const char *value)
+{
+    if (!value[0]) return;
+    fprintf(to, "      %s: ", key);
+    put_quoted(to, value);
+    fputc('\n', to);
+}
+
 static void write_config(FILE *to, const found *f, const char *manifest, const char *model, bool turn_format)
 {
     fputs("# Written by `stoker init`; `stoker options` explains every option.\nmodel: ", to);
@@ -118,18 +150,18 @@ static void write_config(FILE *to, const found *f, const char *manifest, const c
     fputs("\n    # media_root: FOLDER      # where relative image paths start; default: the manifest's own folder\n", to);
     if (f->messages[0] || f->images[0]) {
         fputs("    columns:                  # where a record keeps what\n", to);
-        if (f->messages[0]) fprintf(to, "      messages: \"%s\"\n", f->messages);
-        if (f->images[0]) fprintf(to, "      images: \"%s\"\n", f->images);
+        put_pair(to, "messages", f->messages);
+        put_pair(to, "images", f->images);
     }
     if (f->role_count) {
-        fputs("    roles:                    # names that have no usual meaning: set each to system, user, assistant or tool\n", to);
+        fputs("    roles:                    # names that have no usual meaning, and a guess: system, user, assistant or tool\n", to);
         for (int i = 0; i < f->role_count; i++) {
             fputs("      ", to);
             put_quoted(to, f->role[i]);
-            fputs(": user\n", to);
+            fprintf(to, ": %s\n", f->meaning[i]);
         }
     }
-    if (turn_format)
+    if (turn_format) {
         fputs("# The checkpoint's chat template is not one that Stoker knows.  This is the usual turn format of Qwen: compare it.\n"
               "template:\n"
               "  system:    {before: \"<|im_start|>system\\n\",    after: \"<|im_end|>\\n\"}\n"
@@ -137,6 +169,8 @@ static void write_config(FILE *to, const found *f, const char *manifest, const c
               "  assistant: {before: \"<|im_start|>assistant\\n\", after: \"<|im_end|>\\n\", train: [text, \"<|im_end|>\\n\"]}\n"
               "  image: \"<|vision_start|><|image_pad|><|vision_end|>\"\n",
               to);
+        if (f->has_tool) fputs("  tool:      {before: \"<|im_start|>tool\\n\",      after: \"<|im_end|>\\n\"}\n", to);
+    }
     fputs("batch: 8                      # rows per step, over all ranks\n"
           "epochs: 1\n"
           "seed: 0\n"
@@ -153,20 +187,31 @@ static bool stop_at_once(void *context, const char *set, const char *phase, uint
     return false;
 }
 
+/* A folder of files, as an index leaves it. */
+static void remove_folder(const char *path)
+{
+    DIR *const folder = opendir(path);
+    for (const struct dirent *entry; folder && (entry = readdir(folder));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) unlinkat(dirfd(folder), entry->d_name, 0);
+    if (folder) closedir(folder);
+    if (rmdir(path)) fprintf(stderr, "stoker init: %s was left behind: %s\n", path, strerror(errno));
+}
+
 /* Whether the configuration opens: its index is begun in a folder of its own and stopped at once. */
 static stk_status try_config(const char *path, stk_error *err)
 {
-    char folder[] = "/tmp/stoker-init-XXXXXX";
-    if (!mkdtemp(folder)) return STK_OK; /* cannot be tried here */
+    const char *const base = getenv("TMPDIR");
+    char folder[4096];
+    if ((size_t)snprintf(folder, sizeof folder, "%s/stoker-init-XXXXXX", base && base[0] == '/' ? base : "/tmp") >= sizeof folder ||
+        !mkdtemp(folder))
+        return STK_OK; /* cannot be tried here: `stoker index` will say it */
     stk_options options = STK_OPTIONS_INIT;
     const stk_index_progress progress = {.report = stop_at_once};
     stk_status status = stk_options_read(&options, path, err);
     if (status == STK_OK) status = stk_options_set(&options, "index_dir", folder, err);
     if (status == STK_OK) status = stk_index_build(NULL, &options, &progress, err);
     stk_options_deinit(&options);
-    char remove_all[64];
-    snprintf(remove_all, sizeof remove_all, "rm -rf %s", folder);
-    if (system(remove_all)) fprintf(stderr, "stoker init: %s was left behind\n", folder);
+    remove_folder(folder);
     return status == STK_ERR_INTERRUPTED ? STK_OK : status;
 }
 
@@ -174,12 +219,13 @@ static bool write_file(const char *path, const found *f, const char *manifest, c
 {
     FILE *const to = fopen(path, mode);
     if (!to) {
-        perror(path);
+        fprintf(stderr, "stoker init: %s: %s%s\n", path, strerror(errno), errno == EEXIST ? ": name another file with -o, or remove it" : "");
         return false;
     }
     write_config(to, f, manifest, model, turn_format);
-    if (fclose(to) == 0) return true;
-    perror(path);
+    const bool failed = ferror(to) != 0;
+    if (fclose(to) == 0 && !failed) return true;
+    fprintf(stderr, "stoker init: %s: %s\n", path, strerror(errno));
     remove(path);
     return false;
 }
@@ -188,7 +234,7 @@ static bool write_file(const char *path, const found *f, const char *manifest, c
 static char *absolute(const char *path)
 {
     char *const resolved = realpath(path, NULL);
-    if (!resolved) fprintf(stderr, "stoker init: %s: does not exist\n", path);
+    if (!resolved) fprintf(stderr, "stoker init: %s: %s\n", path, strerror(errno));
     return resolved;
 }
 
@@ -202,14 +248,15 @@ static int run_init(const invocation *in)
     stk_error err;
     if (manifest_path && model_path && look_at(&f, manifest_path) && write_file(output, &f, manifest_path, model_path, false, "wx")) {
         stk_status tried = try_config(output, &err);
-        if (tried == STK_ERR_MODEL && strstr(err.message, "template") && write_file(output, &f, manifest_path, model_path, true, "w"))
-            tried = try_config(output, &err);
+        const bool declared = tried == STK_ERR_MODEL && strstr(err.message, "template");
+        if (declared && write_file(output, &f, manifest_path, model_path, true, "w")) tried = try_config(output, &err);
         if (tried < 0) {
             status = fail_with(&err);
             fprintf(stderr, "stoker init: %s was written; mend this in it\n", output);
         } else {
             printf("%s: from %d records of %s; next: stoker index %s\n", output, f.records, in->argument[0], output);
-            if (f.role_count) printf("look at `roles` in it: %d names have no usual meaning\n", f.role_count);
+            if (f.role_count) printf("check `roles` in it: %d names have no usual meaning, and were guessed\n", f.role_count);
+            if (declared) printf("check `template` in it: the checkpoint's own is not known\n");
             status = EXIT_DONE;
         }
     }
@@ -223,4 +270,6 @@ static const flag init_flags[] = {{"model", "DIR", "the checkpoint folder"},
                                   {0}};
 
 const command init_command = {.name = "init", .arguments = "MANIFEST", .least = 1, .most = 1, .flags = init_flags, .run = run_init,
-                              .summary = "look at a manifest and a checkpoint folder, and write a configuration"};
+                              .summary = "look at a manifest and a checkpoint folder, and write a configuration",
+                              .text = "Tells columns and roles from the first records, and whether the checkpoint's chat template is known.  What is\n"
+                                      "a guess is marked in the file."};

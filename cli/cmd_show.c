@@ -5,13 +5,16 @@
 
 #include "command.h"
 
-/* Bytes of a token with control characters and broken UTF-8 made visible; line breaks stay. */
-static void print_bytes(const char *bytes, size_t size)
+/* Bytes of a token with control characters made visible; line breaks stay.  Characters may be cut between tokens, so the
+ * byte before counts: C2 80..9F are control characters too, which some terminals obey. */
+static void print_bytes(const char *bytes, size_t size, unsigned char *before)
 {
     for (size_t i = 0; i < size; i++) {
         const unsigned char c = (unsigned char)bytes[i];
-        if (c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7f)) putchar(c);
+        const bool is_c1 = *before == 0xc2 && c >= 0x80 && c < 0xa0;
+        if (c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7f && !is_c1)) putchar(c);
         else printf("\\x%02x", c);
+        *before = c;
     }
 }
 
@@ -20,6 +23,7 @@ static void print_text(const stk_sample_view *view, const stk_sample_info *info)
 {
     const bool colour = colours();
     bool trained = false;
+    unsigned char before = 0;
     for (size_t i = 0; i < info->token_count; i++) {
         const bool is_trained = info->labels[i] != -100;
         if (is_trained != trained) fputs(is_trained ? (colour ? "\033[1;32m" : "[") : (colour ? "\033[0m" : "]"), stdout);
@@ -27,7 +31,7 @@ static void print_text(const stk_sample_view *view, const stk_sample_info *info)
         const char *bytes;
         size_t size;
         stk_sample_token(view, i, &bytes, &size);
-        print_bytes(bytes, size);
+        print_bytes(bytes, size, &before);
         size_t run = 1;
         while (info->mm_token_type_ids[i] && i + 1 < info->token_count && info->input_ids[i + 1] == info->input_ids[i]) {
             i++;
@@ -77,11 +81,27 @@ static int print_images(const invocation *in, const stk_sample_view *view, const
     return status;
 }
 
+/* The sample's id: as given, or SET#LINE of --record. */
+static int find_id(const invocation *in, char *id, size_t capacity)
+{
+    int64_t line;
+    const char *const given = in->argument_count > 1 ? in->argument[1] : NULL, *const record = flag_of(in, "record");
+    if (!given == !record) return usage_error(in->command, "name one sample, by its id or with --record");
+    if (!number_of(in, "record", 1, INT64_MAX, 1, &line)) return EXIT_USAGE;
+    if (record && in->options.data_count == 0) return usage_error(in->command, "the configuration has no data");
+    const int length = record ? snprintf(id, capacity, "%s#%" PRId64, in->options.data[0].name, line) : snprintf(id, capacity, "%s", given);
+    if (length < 0 || (size_t)length >= capacity) return usage_error(in->command, "no id is so long");
+    return EXIT_DONE;
+}
+
 static int run_show(const invocation *in)
 {
     stk_error err;
     stk_sample_view *view;
-    if (stk_sample_open(&view, &in->options, in->argument[1], &err) < 0) return fail_with(&err);
+    char id[512];
+    const int found = find_id(in, id, sizeof id);
+    if (found != EXIT_DONE) return found;
+    if (stk_sample_open(&view, &in->options, id, &err) < 0) return fail_with(&err);
     stk_sample_info info;
     stk_sample_info_get(view, &info);
     size_t trained = 0;
@@ -96,11 +116,12 @@ static int run_show(const invocation *in)
     return status;
 }
 
-static const flag show_flags[] = {{"ids", NULL, "also list ids, labels and positions, a token a line"},
+static const flag show_flags[] = {{"record", "N", "the record in line N of the manifest of the first data set"},
+                                  {"ids", NULL, "also list ids, labels and positions, a token a line"},
                                   {"image-dir", "DIR", "write each image as the model sees it, as PNG, into this folder"},
                                   {0}};
 
-const command show_command = {.name = "show", .arguments = "CONFIG SAMPLE", .least = 2, .most = 2, .reads_config = true, .flags = show_flags,
+const command show_command = {.name = "show", .arguments = "CONFIG [SAMPLE]", .least = 1, .most = 2, .reads_config = true, .flags = show_flags,
                               .run = run_show, .summary = "one sample as the model will see it: text, trained tokens, ids, grids, images",
                               .text = "SAMPLE is an id as reports and batches name it: SET/ID, or SET#LINE.  What is trained stands in colour, or\n"
                                       "in [brackets] where there are no colours (NO_COLOR, no terminal)."};

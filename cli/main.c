@@ -26,7 +26,7 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_commands(stdout);
-        return EXIT_DONE;
+        return fflush(stdout) ? EXIT_FAILED : EXIT_DONE;
     }
     const char *const name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
     for (int i = 0; i < COMMAND_COUNT; i++) {
