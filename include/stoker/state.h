@@ -38,6 +38,7 @@ typedef struct stk_state {
     uint64_t step;         /* the next step */
     uint32_t micro;        /* micro-batches of that step consumed; 0 at the end of a step */
     uint32_t world;        /* of the run, when micro > 0; else 0 */
+    uint32_t micro_rows;   /* rows of a micro-batch, when micro > 0; else 0 */
 } stk_state;
 
 /* Text of a state, NUL-terminated. */

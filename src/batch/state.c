@@ -37,6 +37,7 @@ stk_status stk_state_write(const stk_state *state, char *text, size_t capacity, 
     if (state->micro) {
         LINE("micro %" PRIu32 "\n", state->micro);
         LINE("world %" PRIu32 "\n", state->world);
+        LINE("micro_rows %" PRIu32 "\n", state->micro_rows);
     }
     LINE("checksum %016" PRIx64 "\n", checksum(text, at));
 #undef LINE
@@ -108,7 +109,10 @@ static stk_status parse(cursor *c, stk_state *state)
         state->micro = (uint32_t)number;
         STK_TRY(next_number(c, "world", UINT32_MAX, &number));
         state->world = (uint32_t)number;
-        if (!state->micro || !state->world) return stk_fail(c->err, STK_ERR_STATE, "a state inside a step has micro and world above 0");
+        STK_TRY(next_number(c, "micro_rows", UINT32_MAX, &number));
+        state->micro_rows = (uint32_t)number;
+        if (!state->micro || !state->world || !state->micro_rows)
+            return stk_fail(c->err, STK_ERR_STATE, "a state inside a step has micro, world and micro_rows above 0");
     }
     const size_t checked = (size_t)(c->at - text);
     STK_TRY(next_hex(c, "checksum", value, 16));

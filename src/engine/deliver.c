@@ -107,6 +107,7 @@ static void state_after(const stk_engine *engine, uint64_t step, uint32_t micro,
     state->step = step + ends_step;
     state->micro = ends_step ? 0 : micro + 1;
     state->world = ends_step ? 0 : engine->ranks.world;
+    state->micro_rows = ends_step ? 0 : stk_plan_micro_rows(engine->run->plan, engine->ranks.world);
     stk_plan_position(engine->run->plan, state->step, &state->epoch, &state->rows);
 }
 

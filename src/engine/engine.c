@@ -381,10 +381,20 @@ static stk_status find_start(stk_engine *engine, const stk_state *state, stk_err
         return stk_fail(err, STK_ERR_STATE,
                         "the state was taken inside a step on %u ranks and cannot go on with %u: use one of the end of a step",
                         state->world, engine->ranks.world);
+    const uint32_t micro_rows = stk_plan_micro_rows(engine->run->plan, engine->ranks.world);
+    if (state->micro && state->micro_rows != micro_rows)
+        return stk_fail(err, STK_ERR_STATE,
+                        "the state was taken inside a step with %u rows in a micro-batch and cannot go on with %u: set micro_batch as it "
+                        "was, or use one of the end of a step",
+                        state->micro_rows, micro_rows);
     if (state->micro >= engine->micro_count)
         return stk_fail(err, STK_ERR_STATE, "the state names micro-batch %u, and a step has %u", state->micro, engine->micro_count);
     engine->first_micro = state->micro;
-    return stk_plan_step_at(engine->run->plan, state->epoch, state->rows, &engine->first_step, err);
+    STK_TRY(stk_plan_step_at(engine->run->plan, state->epoch, state->rows, &engine->first_step, err));
+    if (engine->first_step != state->step)
+        return stk_fail(err, STK_ERR_STATE, "the state names step %llu, and its position is step %llu", (unsigned long long)state->step,
+                        (unsigned long long)engine->first_step);
+    return STK_OK;
 }
 
 static void open_readers(stk_engine *engine)
@@ -401,6 +411,7 @@ static void open_readers(stk_engine *engine)
         stk_plan_position(engine->run->plan, state->step, &state->epoch, &state->rows);
         state->micro = engine->first_micro;
         state->world = engine->first_micro ? engine->ranks.world : 0;
+        state->micro_rows = engine->first_micro ? stk_plan_micro_rows(engine->run->plan, engine->ranks.world) : 0;
     }
 }
 

@@ -122,7 +122,7 @@ uint32_t stk_plan_rank_rows(const stk_plan *plan, uint32_t world)
     return (uint32_t)((plan->config.batch + world - 1) / world);
 }
 
-static uint32_t micro_rows(const stk_plan *plan, uint32_t world)
+uint32_t stk_plan_micro_rows(const stk_plan *plan, uint32_t world)
 {
     const uint32_t rank_rows = stk_plan_rank_rows(plan, world);
     const uint64_t rows = plan->config.micro_batch;
@@ -131,7 +131,7 @@ static uint32_t micro_rows(const stk_plan *plan, uint32_t world)
 
 uint32_t stk_plan_micro_count(const stk_plan *plan, uint32_t world)
 {
-    const uint32_t rows = micro_rows(plan, world);
+    const uint32_t rows = stk_plan_micro_rows(plan, world);
     return (stk_plan_rank_rows(plan, world) + rows - 1) / rows;
 }
 
@@ -271,7 +271,7 @@ stk_status stk_plan_recipe(const stk_plan *plan, uint64_t step, uint32_t rank, u
     if (world == 0 || rank >= world || step >= plan->step_count || micro >= stk_plan_micro_count(plan, world))
         return stk_fail(err, STK_ERR_USAGE, "no micro-batch (step %llu, rank %u of %u, micro %u): the run has %llu steps",
                         (unsigned long long)step, rank, world, micro, (unsigned long long)plan->step_count);
-    const uint32_t rows = micro_rows(plan, world);
+    const uint32_t rows = stk_plan_micro_rows(plan, world);
     const uint64_t first_row = step * plan->config.batch;
     recipe->micro_count = stk_plan_micro_count(plan, world);
     recipe->row_count = recipe->sample_count = rows;

@@ -48,7 +48,8 @@ uint64_t stk_plan_step_count(const stk_plan *plan);
 uint64_t stk_plan_epoch_rows(const stk_plan *plan);
 /* Rows of one rank in each step, filler included. */
 uint32_t stk_plan_rank_rows(const stk_plan *plan, uint32_t world);
-/* Micro-batches of one rank in each step. */
+/* Rows of a micro-batch (the last one of a step may have fewer), and micro-batches of one rank in each step. */
+uint32_t stk_plan_micro_rows(const stk_plan *plan, uint32_t world);
 uint32_t stk_plan_micro_count(const stk_plan *plan, uint32_t world);
 /* uneven: error refuses a world that does not divide the batch. */
 stk_status stk_plan_check_world(const stk_plan *plan, uint32_t world, stk_error *err) STK_MUST_USE;

@@ -108,9 +108,16 @@ static void a_state_of_another_stream_is_refused(void)
     options.micro_batch = 2;
     tiny_run_from(&calm, &options, 1, NULL);
     refuse(&calm.state[0], 2, "inside a step");
+    /* Micro-batch 1 of rows 2 and 3 is not micro-batch 1 of row 1. */
+    options.micro_batch = 1;
+    refuse(&calm.state[0], 1, "micro_batch");
+    options.micro_batch = 2;
     stk_state state = calm.state[1];
     state.rows = 3;
     refuse(&state, 1, "no step starts at row 3");
+    state = calm.state[1];
+    state.step = 7;
+    refuse(&state, 1, "step 7");
     state = calm.state[1];
     state.plan_version++;
     refuse(&state, 1, "plan_version");

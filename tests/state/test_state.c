@@ -34,6 +34,7 @@ static void expect_same(const stk_state *a, const stk_state *b)
     CHECK_INT(a->step, b->step);
     CHECK_INT(a->micro, b->micro);
     CHECK_INT(a->world, b->world);
+    CHECK_INT(a->micro_rows, b->micro_rows);
 }
 
 /* Replace `from` by `to` in the example's text and give it the checksum that fits, or keep the old one. */
@@ -43,6 +44,7 @@ static const char *edited(const char *from, const char *to, bool fit)
     stk_state state = example();
     state.micro = 2;
     state.world = 8;
+    state.micro_rows = 4;
     const char *const whole = text_of(&state), *const at = strstr(whole, from);
     CHECK_MSG(at != NULL, "%s", from);
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - whole), whole, to, at + strlen(from));
@@ -68,6 +70,7 @@ static void a_state_comes_back_as_it_was(void)
     stk_state states[3] = {example(), example(), example()}, back;
     states[1].micro = 3;
     states[1].world = 6;
+    states[1].micro_rows = 2;
     states[2].epoch = states[2].rows = states[2].step = INT64_MAX;
     for (int i = 0; i < 3; i++) {
         const char *const text = text_of(&states[i]);
@@ -134,6 +137,8 @@ static void a_strange_line_is_refused_and_named(void)
         {"rows 4667136", "rows ", "rows"},
         {"micro 2", "micro 4294967296", "micro"},
         {"micro 2", "micro 0", "above 0"},
+        {"world 8\nmicro_rows 4\n", "world 8\n", "micro_rows is expected"},
+        {"micro_rows 4", "micro_rows 0", "above 0"},
         {"micro 2", "micro 1\r", "micro"},
         {"5e0f7c19\nmodel", "5E0F7C19\nmodel", "32 hex digits"},
         {"checksum ", "x\n", ""},
