@@ -1,6 +1,9 @@
 /* index.c - the parts of a data set: found, checked against their keys, built where they must be, joined.
  *
  * Not here: building (index_build.c), the form on disk (index_file.c). */
+#define XXH_INLINE_ALL /* for a streaming state on the stack */
+#include <xxhash.h>
+
 #include "manifest/index.h"
 
 #include <dirent.h>
@@ -16,7 +19,7 @@
 
 /* A change of the manifest within this time of its last one may leave its time as it is. */
 static const stk_ns STAMP_SETTLES_NS = 2 * STK_S;
-enum { WAIT_MS = 50 };
+enum { WAIT_MS = 50, HASHED_AT_ONCE_BYTES = 64 << 20 };
 
 typedef struct part_file {
     char path[4096];
@@ -165,8 +168,16 @@ static stk_status know_digest(const stk_index_spec *spec, set_file *file, stk_er
 {
     if (file->digest_known) return STK_OK;
     STK_TRY(map_manifest(file, err));
-    STK_TRY(stk_build_report(spec, "reading", 0, file->manifest.size_bytes, err));
-    stk_index_hash(file->digest, file->manifest.data, file->manifest.size_bytes);
+    XXH3_state_t state;
+    XXH3_128bits_reset(&state);
+    const size_t size = file->manifest.size_bytes;
+    for (size_t at = 0; at < size; at += HASHED_AT_ONCE_BYTES) {
+        STK_TRY(stk_build_report(spec, "reading", at, size, err));
+        XXH3_128bits_update(&state, file->manifest.data + at, size - at < HASHED_AT_ONCE_BYTES ? size - at : HASHED_AT_ONCE_BYTES);
+    }
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
+    memcpy(file->digest, canonical.digest, sizeof file->digest);
     file->digest_known = true;
     return STK_OK;
 }

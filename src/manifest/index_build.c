@@ -17,7 +17,7 @@
 #include "base/fault.h"
 #include "manifest/index_ids.h"
 
-enum { TASKS_PER_THREAD = 4 };
+enum { TASKS_PER_THREAD = 4, REPORT_EVERY_RECORDS = 1 << 18 };
 static const stk_ns REPORT_EVERY_NS = 200 * STK_MS;
 
 typedef enum task_state { TASK_FREE, TASK_WAITING, TASK_MAKING, TASK_DONE } task_state;
@@ -407,7 +407,11 @@ static stk_status count_records(const stk_build *build, uint64_t *record_count, 
     stk_split split;
     stk_record_at at;
     stk_status status = stk_split_open(&split, (const uint8_t *)build->manifest.data, build->manifest.size_bytes, err);
-    while (status == STK_OK) status = stk_split_next(&split, &at, err);
+    while (status == STK_OK) {
+        status = stk_split_next(&split, &at, err);
+        if (status == STK_OK && split.at.records % REPORT_EVERY_RECORDS == 0)
+            STK_TRY(stk_build_report(build->spec, "reading", split.at.offset, build->manifest.size_bytes, err));
+    }
     *record_count = split.at.records;
     *blank_lines = split.at.blank_lines;
     if (status == STK_END) return STK_OK;

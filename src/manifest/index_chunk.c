@@ -14,6 +14,7 @@ enum {
     CACHE_SLOTS = 1 << 16,     /* 3 MiB: repeats stand close together in a manifest */
     GROUP_MEDIA = 128,
     GROUP_USES = 1024,
+    DECODED_AT_ONCE = 4,
     COPIED_ADDRESS_BYTES = 64 * 1024, /* longer ones (data: URIs) are asked for at once, in place */
 };
 
@@ -210,9 +211,14 @@ static stk_media_facts *media_at(stk_chunk_worker *w, uint32_t index)
 
 static stk_status ask(stk_chunk_worker *w, stk_survey_media *media, size_t count, stk_error *err)
 {
-    if (atomic_load(&w->shared->stop)) return stk_fail(err, STK_ERR_INTERRUPTED, "stopped");
+    /* Decoding takes long enough that a user who wants to stop should not wait for a whole group. */
+    const size_t at_once = w->shared->decode ? DECODED_AT_ONCE : GROUP_MEDIA;
     for (size_t i = 0; i < count; i++) media[i].error.message[0] = 0;
-    STK_TRY(w->shared->spec->survey->probe(w->survey, media, count, w->shared->decode, err));
+    for (size_t at = 0; at < count; at += at_once) {
+        if (atomic_load(&w->shared->stop)) return stk_fail(err, STK_ERR_INTERRUPTED, "stopped");
+        const size_t some = count - at < at_once ? count - at : at_once;
+        STK_TRY(w->shared->spec->survey->probe(w->survey, media + at, some, w->shared->decode, err));
+    }
     for (size_t i = 0; i < count; i++) {
         media[i].facts.kind = (uint8_t)media[i].kind;
         media[i].facts.reason = (uint8_t)known_reason(media[i].facts.reason);
