@@ -65,7 +65,7 @@ def test_an_interrupted_run_goes_on_where_it_stood(demo, source, build, tmp_path
         time.sleep(0.6)
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=60)[1]
-    done = int(re.search(r"interrupted after (\d+) micro-batches", said).group(1))
+    done = int(re.search(r"interrupted after (\d+) steps", said).group(1))
     assert process.returncode == 130 and done < whole["steps"]
     rest = json.loads(demo("run", "--json", "--resume", tmp_path / "state").stdout)
     assert done + rest["steps"] == whole["steps"] and rest["state"] == whole["state"]
