@@ -31,7 +31,8 @@ static stk_status open_config(config *c, const char *folder, const char *name, s
     if (status < 0)
         return stk_fail_at(err, STK_ERR_MODEL, c->path, 0, "the checkpoint folder needs this file, and it cannot be read: name the folder in `model`");
     json_error_t where;
-    c->root = json_loadb(text, size_bytes, 0, &where);
+    /* tokenizer_config.json says "no limit" with an integer of 31 digits. */
+    c->root = json_loadb(text, size_bytes, JSON_DECODE_INT_AS_REAL, &where);
     stk_free(text);
     if (!c->root) return stk_fail_at(err, STK_ERR_MODEL, c->path, (uint64_t)(where.line > 0 ? where.line : 0), "not valid JSON: %s", where.text);
     if (!json_is_object(c->root)) return fail(c, "the file", "an object is expected");
@@ -120,6 +121,22 @@ static bool is_one_of(const char *name, const char *const *list)
     return *list;
 }
 
+/* The vision tower that the patches are for: a folder put together from two checkpoints would fail far from here. */
+static stk_status check_vision(const config *c, const stk_model *model)
+{
+    const json_t *const vision = json_object_get(c->root, "vision_config");
+    const struct { const char *key; uint32_t value; } same[] = {
+        {"patch_size", model->patch_px}, {"spatial_merge_size", model->merge}, {"temporal_patch_size", model->temporal}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        const json_t *const node = json_object_get(vision, same[i].key);
+        if (json_is_number(node) && json_number_value(node) != same[i].value)
+            return stk_fail_at(c->err, STK_ERR_MODEL, c->path, 0,
+                               "vision_config.%s: %g, and preprocessor_config.json says %u: the files are of two checkpoints", same[i].key,
+                               json_number_value(node), same[i].value);
+    }
+    return STK_OK;
+}
+
 static stk_status read_config(stk_model *model, const char *folder, stk_error *err)
 {
     static const char *const known[] = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", NULL};
@@ -135,6 +152,7 @@ static stk_status read_config(stk_model *model, const char *folder, stk_error *e
             model->mrope_per_frame = !is_one_of(type, per_clip);
             const json_t *const vision = json_object_get(c.root, "vision_config");
             model->tokens_per_second = json_number_value(json_object_get(vision, "tokens_per_second"));
+            status = check_vision(&c, model);
         }
     }
     close_config(&c);
@@ -156,8 +174,8 @@ static stk_status read_tokenizer_config(stk_model *model, const char *folder, st
 stk_status stk_model_read(stk_model *model, const char *folder, const stk_tokenizer *tokenizer, stk_error *err)
 {
     memset(model, 0, sizeof *model);
-    stk_status status = read_config(model, folder, err);
-    if (status == STK_OK) status = read_preprocessor(model, folder, err);
+    stk_status status = read_preprocessor(model, folder, err);
+    if (status == STK_OK) status = read_config(model, folder, err);
     if (status == STK_OK) status = read_tokenizer_config(model, folder, err);
     if (status == STK_OK) status = stk_tokenizer_special_ids(&model->ids, tokenizer, err);
     if (status < 0) stk_error_stage(err, STK_STAGE_MODEL);

@@ -1,0 +1,144 @@
+/* test_rules.c - options as the modules take them: absolute paths, what is inherited, what is refused. */
+#include "test.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "engine/run_rules.h"
+
+static void write_file(const char *name, const char *text)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", test_folder(), name);
+    FILE *const file = fopen(path, "wb");
+    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static void make_folder(const char *name)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", test_folder(), name);
+    CHECK(mkdir(path, 0755) == 0 || access(path, F_OK) == 0);
+}
+
+/* The configuration test_folder()/conf/run.yaml, with manifests in conf/ and in conf/more/. */
+static stk_options read_config(const char *text)
+{
+    stk_error err;
+    char path[400];
+    make_folder("conf");
+    make_folder("conf/more");
+    write_file("conf/a.jsonl", "{}\n");
+    write_file("conf/b.jsonl", "{}\n");
+    write_file("conf/more/c.jsonl", "{}\n");
+    write_file("conf/run.yaml", text);
+    snprintf(path, sizeof path, "%s/conf/run.yaml", test_folder());
+    stk_options options = STK_OPTIONS_INIT;
+    CHECK_OK(stk_options_read(&options, path, &err), err);
+    return options;
+}
+
+static void expect_path(const char *actual, const char *below)
+{
+    char folder[PATH_MAX], expected[2 * PATH_MAX];
+    CHECK(realpath(test_folder(), folder) != NULL);
+    snprintf(expected, sizeof expected, "%s/%s", folder, below);
+    CHECK_STR(actual, expected);
+}
+
+static void expect_refused(const char *text, const char *words)
+{
+    stk_error err;
+    stk_rules *rules = NULL;
+    stk_options options = read_config(text);
+    CHECK_MSG(stk_rules_make(&rules, &options, &err) < 0, "%s", text);
+    CHECK(rules == NULL);
+    CHECK_HAS(err.message, words);
+    CHECK(err.stage == STK_STAGE_OPTIONS || err.stage == STK_STAGE_MANIFEST);
+    stk_options_deinit(&options);
+}
+
+static void paths_start_from_the_configuration(void)
+{
+    stk_error err;
+    stk_rules *rules;
+    stk_options o = read_config("model: some/model/\nbatch: 4\nindex_dir: ../index\ndead_letter: /var/dead.jsonl\nallow: [x, /y]\n"
+                                "data:\n- {path: a.jsonl, media_root: pics}\n- {name: m, path: more/*.jsonl}\n");
+    CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+    stk_options_deinit(&o); /* the rules keep what they need */
+    expect_path(rules->model_folder, "conf/some/model");
+    expect_path(rules->index_dir, "conf/../index");
+    CHECK_STR(rules->dead_letter, "/var/dead.jsonl");
+    CHECK_INT(rules->set_count, 2);
+    CHECK_STR(rules->set[0].name, "a");
+    expect_path(rules->set[0].files.path[0], "conf/a.jsonl");
+    expect_path(rules->set[0].record.media_root.data, "conf/pics");
+    expect_path(rules->set[1].files.path[0], "conf/more/c.jsonl");
+    expect_path(rules->set[1].record.media_root.data, "conf/more");
+    CHECK_INT(rules->set[0].place_count, 4);
+    expect_path(rules->set[0].place[1].data, "conf");
+    expect_path(rules->set[0].place[2].data, "conf/x");
+    CHECK_STR(rules->set[0].place[3].data, "/y");
+    stk_rules_destroy(rules);
+}
+
+static void a_set_inherits_what_it_does_not_say(void)
+{
+    stk_error err;
+    stk_rules *rules;
+    stk_options o = read_config("model: m\nbatch: 4\nlabels: last\ntag_space: strip\nmin_pixels: 1000\norientation: ignore\n"
+                                "allow_control_tokens: [\"<x>\"]\ntemplate: qwen3-vl\n"
+                                "data:\n- {path: a.jsonl}\n"
+                                "- {path: b.jsonl, labels: answers, tag_space: keep, min_pixels: 2000, orientation: apply, overlong: error,\n"
+                                "   control_tokens: reference, allow_control_tokens: [], system: S, format: openai,\n"
+                                "   roles: {bot: assistant}, columns: {messages: dialog, id: key},\n"
+                                "   template: {user: {before: u}, assistant: {before: a, after: b}, image: i}}\n");
+    CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+    const stk_set_rules *const a = &rules->set[0], *const b = &rules->set[1];
+    CHECK_INT(a->text.labels, STK_LABELS_LAST);
+    CHECK_INT(b->text.labels, STK_LABELS_ANSWERS);
+    CHECK_INT(a->text.control_tokens, STK_CONTROL_PLAIN);
+    CHECK_INT(b->text.control_tokens, STK_CONTROL_REFERENCE);
+    CHECK_INT(a->text.allow_control_tokens.count, 1);
+    CHECK(stk_str_is(a->text.allow_control_tokens.item[0], "<x>"));
+    CHECK_INT(b->text.allow_control_tokens.count, 0);
+    CHECK(a->text.system.data == NULL && stk_str_is(b->text.system, "S"));
+    CHECK_INT(a->record.tag_space, STK_TAG_SPACE_STRIP);
+    CHECK_INT(b->record.tag_space, STK_TAG_SPACE_KEEP);
+    CHECK_INT(a->record.dialect, STK_DIALECT_DETECT);
+    CHECK_INT(b->record.dialect, STK_DIALECT_OPENAI);
+    CHECK(stk_str_is(b->record.messages_column, "dialog") && stk_str_is(b->record.id_column, "key") && a->record.id_column.data == NULL);
+    CHECK_INT(b->record.role_count, 1);
+    CHECK_INT(b->record.role[0].role, STK_ROLE_ASSISTANT);
+    CHECK_INT(a->pixels.min_px, 1000);
+    CHECK_INT(b->pixels.min_px, 2000);
+    CHECK_INT(a->pixels.max_px, 0);
+    CHECK(a->pixels.ignore_orientation && !b->pixels.ignore_orientation);
+    CHECK(!a->overlong_is_error && b->overlong_is_error);
+    CHECK(b->turn_format.user.given && !b->turn_format.tool.given && stk_str_is(b->turn_format.image, "i"));
+    CHECK(b->turn_format.assistant.trains_text && b->turn_format.assistant.trains_after);
+    CHECK_INT(rules->limits.json_depth, 64);
+    CHECK_INT(rules->limits.media_px, 178956970);
+    stk_rules_destroy(rules);
+    stk_options_deinit(&o);
+}
+
+static void what_cannot_be_resolved_is_refused(void)
+{
+    expect_refused("model: m\ndata: [{path: a.jsonl}]\n", "batch is not set");
+    expect_refused("model: m\nbatch: 4\ndata: [{path: none.jsonl}]\n", "");
+    expect_refused("model: m\nbatch: 4\ndata: [{path: \"none*.jsonl\"}]\n", "");
+    expect_refused("model: m\nbatch: 4\ndata: [{path: more}]\n", "");
+    expect_refused("model: m\nbatch: 4\ndata: [{path: \"s3://bucket/a.jsonl\"}]\n", "");
+    expect_refused("model: m\nbatch: 4\ndata: [{path: [a.jsonl, more/c.jsonl]}]\n", "media_root");
+    expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, columns: {picture: x}}]\n", "picture");
+    expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, roles: {x: boss}}]\n", "boss");
+    expect_refused("model: m\nbatch: 4\nallow: [\"s3://bucket/\"]\ndata: [{path: a.jsonl}]\n", "only folders");
+}
+
+int main(int argc, char **argv)
+{
+    TEST_MAIN(argc, argv, TEST(paths_start_from_the_configuration), TEST(a_set_inherits_what_it_does_not_say),
+              TEST(what_cannot_be_resolved_is_refused));
+}
