@@ -16,7 +16,7 @@ STK_API long bench_bare_decode(const uint8_t *data, size_t size);
 enum { RING_BYTES = 512 << 20, IMAGE_BYTES_MAX = 256 << 20 };
 
 static const stk_model model = {.patch_px = 16, .merge = 2, .temporal = 2, .image_mean = {0.5, 0.5, 0.5}, .image_std = {0.5, 0.5, 0.5}};
-static const stk_limits limits = STK_LIMITS_DEFAULT;
+static stk_limits limits;
 static stk_image_spec *spec;
 static stk_image_scratch *scratch;
 static uint8_t *ring, *decoded;
@@ -25,6 +25,7 @@ static size_t ring_at, last_bytes;
 int bench_open(const char *pixels, char *message, size_t capacity)
 {
     stk_error err = {0};
+    limits = STK_LIMITS_DEFAULT;
     const stk_pixel_form form = strcmp(pixels, "float32") == 0 ? STK_PIXELS_FLOAT32 : STK_PIXELS_UINT8;
     stk_image_scratch_destroy(scratch);
     stk_image_spec_destroy(spec);

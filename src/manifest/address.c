@@ -1,5 +1,5 @@
 /* address.c - from what a record writes to what can be opened, inside the allowed places. */
-#include "manifest/reader.h"
+#include "manifest/record_reader.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -46,7 +46,7 @@ static bool lies_in(stk_str path, stk_str folder)
            (path.size_bytes == folder.size_bytes || path.data[folder.size_bytes] == '/');
 }
 
-static bool is_allowed(const stk_reader *reader, stk_str path)
+static bool is_allowed(const stk_record_reader *reader, stk_str path)
 {
     if (reader->root.data && lies_in(path, reader->root)) return true;
     for (size_t i = 0; i < reader->rules->allow.count; i++) {
@@ -70,7 +70,7 @@ static bool is_plain(stk_str text)
     return true;
 }
 
-static stk_status deny(stk_reader *reader, stk_str path)
+static stk_status deny(stk_record_reader *reader, stk_str path)
 {
     stk_str folder = path, name = path;
     while (folder.size_bytes > 1 && folder.data[folder.size_bytes - 1] != '/') folder.size_bytes--;
@@ -92,7 +92,7 @@ static stk_status deny(stk_reader *reader, stk_str path)
         out += 3;
     }
     if (!plain) quoted[out++] = '\'';
-    return stk_reader_fail(
+    return stk_record_reader_fail(
         reader, STK_REASON_DENIED,
         "outside media_root and allow; add to the configuration: allow: [%.*s] to read %.*s", (int)out,
         quoted, STK_STR_ARGS(stk_utf8_cut(name, 40)));
@@ -106,10 +106,10 @@ static int hex_value(char c)
 }
 
 /* %XX to bytes.  Only of file: URIs; elsewhere a name with a percent sign is just that. */
-static stk_status decode_percent(stk_reader *reader, stk_str *path, stk_str uri)
+static stk_status decode_percent(stk_record_reader *reader, stk_str *path, stk_str uri)
 {
-    char *const out = stk_reader_take(reader, uri.size_bytes + 1);
-    if (!out) return stk_reader_nomem(reader);
+    char *const out = stk_record_reader_take(reader, uri.size_bytes + 1);
+    if (!out) return stk_record_reader_nomem(reader);
     size_t size_bytes = 0;
     for (size_t i = 0; i < uri.size_bytes; i++) {
         if (uri.data[i] != '%') {
@@ -119,7 +119,7 @@ static stk_status decode_percent(stk_reader *reader, stk_str *path, stk_str uri)
         const int high = i + 2 < uri.size_bytes ? hex_value(uri.data[i + 1]) : -1;
         const int low = high >= 0 ? hex_value(uri.data[i + 2]) : -1;
         if (low < 0)
-            return stk_reader_fail(reader, STK_REASON_DIALECT,
+            return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                    "a file: address with a percent sign that is no %%XX: write it as %%25");
         out[size_bytes++] = (char)(high * 16 + low);
         i += 2;
@@ -127,14 +127,14 @@ static stk_status decode_percent(stk_reader *reader, stk_str *path, stk_str uri)
     for (size_t i = 0, size; i < size_bytes; i += size) {
         size = stk_utf8_size((const uint8_t *)out + i, size_bytes - i);
         if (!size)
-            return stk_reader_fail(reader, STK_REASON_UTF8, "a file: address that is not UTF-8 once decoded");
+            return stk_record_reader_fail(reader, STK_REASON_UTF8, "a file: address that is not UTF-8 once decoded");
     }
     *path = (stk_str){out, size_bytes};
     return STK_OK;
 }
 
 /* The path of a file: URI of this machine. */
-static stk_status file_path(stk_reader *reader, stk_str *path, stk_str uri)
+static stk_status file_path(stk_record_reader *reader, stk_str *path, stk_str uri)
 {
     stk_str rest = {uri.data + 5, uri.size_bytes - 5};
     if (has_prefix(rest, "//localhost/"))
@@ -142,7 +142,7 @@ static stk_status file_path(stk_reader *reader, stk_str *path, stk_str uri)
     else if (has_prefix(rest, "///"))
         rest = (stk_str){rest.data + 2, rest.size_bytes - 2};
     else if (has_prefix(rest, "//") || !has_prefix(rest, "/"))
-        return stk_reader_fail(reader, STK_REASON_UNSUPPORTED,
+        return stk_record_reader_fail(reader, STK_REASON_UNSUPPORTED,
                                "%.*s is no file of this machine: write file:///FOLDER/NAME",
                                STK_STR_ARGS(stk_utf8_cut(uri, SHOWN_BYTES)));
     return decode_percent(reader, path, rest);
@@ -158,14 +158,14 @@ static bool has_scheme(stk_str address)
     return i > 1 && address.size_bytes - i >= 3 && memcmp(address.data + i, "://", 3) == 0;
 }
 
-stk_status stk_reader_address(stk_reader *reader, stk_str *resolved, stk_str address)
+stk_status stk_record_reader_address(stk_record_reader *reader, stk_str *resolved, stk_str address)
 {
     if (address.size_bytes == 0)
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "an empty address of a medium");
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "an empty address of a medium");
     if (has_prefix(address, "data:video/"))
-        return stk_reader_fail(reader, STK_REASON_VIDEO, "video is not supported yet");
+        return stk_record_reader_fail(reader, STK_REASON_VIDEO, "video is not supported yet");
     if (has_prefix(address, "data:audio/"))
-        return stk_reader_fail(reader, STK_REASON_AUDIO, "audio is not supported yet");
+        return stk_record_reader_fail(reader, STK_REASON_AUDIO, "audio is not supported yet");
     if (has_prefix(address, "data:")) {
         *resolved = address;
         return STK_OK;
@@ -174,15 +174,15 @@ stk_status stk_reader_address(stk_reader *reader, stk_str *resolved, stk_str add
     if (has_prefix(address, "file:/"))
         STK_TRY(file_path(reader, &path, address));
     else if (has_scheme(address))
-        return stk_reader_fail(reader, STK_REASON_UNSUPPORTED,
+        return stk_record_reader_fail(reader, STK_REASON_UNSUPPORTED,
                                "%.*s: only files and data: addresses are supported yet; copy it to a folder",
                                STK_STR_ARGS(stk_utf8_cut(address, SHOWN_BYTES)));
     if (memchr(path.data, 0, path.size_bytes))
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "a NUL in the address of a medium");
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "a NUL in the address of a medium");
 
     const stk_str root = path.data[0] == '/' ? (stk_str){"", 0} : reader->root;
-    char *const joined = stk_reader_take(reader, root.size_bytes + 1 + path.size_bytes + 1);
-    if (!joined) return stk_reader_nomem(reader);
+    char *const joined = stk_record_reader_take(reader, root.size_bytes + 1 + path.size_bytes + 1);
+    if (!joined) return stk_record_reader_nomem(reader);
     if (root.size_bytes) memcpy(joined, root.data, root.size_bytes);
     joined[root.size_bytes] = '/';
     memcpy(joined + root.size_bytes + 1, path.data, path.size_bytes);

@@ -1,45 +1,52 @@
 /* media.c - a record's media: the shelf of its `images`, the tags that take them, and parts with their own
  * address. */
-#include "manifest/reader.h"
+#include "manifest/record_reader.h"
 
 #include "manifest/json_check.h"
 
-static stk_status add_image(stk_reader *reader, stk_str address, uint32_t width_px, uint32_t height_px)
+static stk_status add_image(stk_record_reader *reader, stk_str address, uint32_t width_px, uint32_t height_px)
 {
     if (reader->media_count >= reader->rules->limits->media_per_record)
-        return stk_reader_fail(reader, STK_REASON_RECORD_LIMIT,
+        return stk_record_reader_fail(reader, STK_REASON_RECORD_LIMIT,
                                "more than %u media: see limits.media_per_record",
                                reader->rules->limits->media_per_record);
     void *items = reader->media;
     stk_media_ref *const ref =
-        stk_reader_grow(reader, &items, reader->media_count, &reader->media_capacity, sizeof *ref);
-    if (!ref) return stk_reader_nomem(reader);
+        stk_record_reader_grow(reader, &items, reader->media_count, &reader->media_capacity, sizeof *ref);
+    if (!ref) return stk_record_reader_nomem(reader);
     reader->media = items;
     *ref = (stk_media_ref){.kind = STK_MEDIA_IMAGE, .width_px = width_px, .height_px = height_px};
-    STK_TRY(stk_reader_address(reader, &ref->address, address));
+    STK_TRY(stk_record_reader_address(reader, &ref->address, address));
     reader->media_count++;
     return STK_OK;
 }
 
-static stk_status read_side(stk_reader *reader, uint32_t *side_px, const json_t *item, const char *key)
+static stk_status read_side(stk_record_reader *reader, uint32_t *side_px, const json_t *item, const char *key)
 {
     const json_t *const value = stk_json_get(item, key);
     *side_px = 0;
     if (!value) return STK_OK;
     const json_int_t number = json_is_integer(value) ? json_integer_value(value) : 0;
     if (number < 1 || number > INT32_MAX)
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "the %s of an image is no whole number of pixels from 1", key);
     *side_px = (uint32_t)number;
     return STK_OK;
 }
 
-static stk_status read_size(stk_reader *reader, uint32_t *width_px, uint32_t *height_px, const json_t *item)
+/* The size that an image's object states.  What would change its resize alone must not be passed over. */
+static stk_status read_size(stk_record_reader *reader, uint32_t *width_px, uint32_t *height_px, const json_t *item)
 {
+    static const char *const own_limits[] = {"min_pixels", "max_pixels", "resized_width", "resized_height"};
+    for (size_t i = 0; i < sizeof own_limits / sizeof *own_limits; i++)
+        if (stk_json_get(item, own_limits[i]))
+            return stk_record_reader_fail(reader, STK_REASON_UNSUPPORTED,
+                                          "%s of a single image is not supported: set min_pixels and max_pixels of the data set",
+                                          own_limits[i]);
     STK_TRY(read_side(reader, width_px, item, "width"));
     STK_TRY(read_side(reader, height_px, item, "height"));
     if (!*width_px != !*height_px)
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "an image with a width or a height alone: give both or none");
     return STK_OK;
 }
@@ -56,21 +63,21 @@ static const json_t *find_address(const json_t *item)
 }
 
 /* "base64": the bytes without a data: address around them. */
-static stk_status read_base64(stk_reader *reader, stk_str *address, const json_t *value)
+static stk_status read_base64(stk_record_reader *reader, stk_str *address, const json_t *value)
 {
     static const char head[] = "data:;base64,";
     if (!json_is_string(value))
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "base64 of an image is no text");
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "base64 of an image is no text");
     const stk_str text = stk_json_text(value);
-    char *const out = stk_reader_take(reader, sizeof head + text.size_bytes);
-    if (!out) return stk_reader_nomem(reader);
+    char *const out = stk_record_reader_take(reader, sizeof head + text.size_bytes);
+    if (!out) return stk_record_reader_nomem(reader);
     memcpy(out, head, sizeof head - 1);
     memcpy(out + sizeof head - 1, text.data, text.size_bytes);
     *address = (stk_str){out, sizeof head - 1 + text.size_bytes};
     return STK_OK;
 }
 
-static stk_status read_object(stk_reader *reader, const json_t *item)
+static stk_status read_object(stk_record_reader *reader, const json_t *item)
 {
     uint32_t width_px, height_px;
     STK_TRY(read_size(reader, &width_px, &height_px, item));
@@ -82,41 +89,41 @@ static stk_status read_object(stk_reader *reader, const json_t *item)
         value = find_address(item);
     }
     if (json_is_string(value)) return add_image(reader, stk_json_text(value), width_px, height_px);
-    if (value) return stk_reader_fail(reader, STK_REASON_DIALECT, "the address of an image is no text");
+    if (value) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "the address of an image is no text");
 
     const json_t *const base64 = stk_json_get(item, "base64");
     if (!base64)
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "an image without an address: give it path, url or image");
     stk_str address;
     STK_TRY(read_base64(reader, &address, base64));
     return add_image(reader, address, width_px, height_px);
 }
 
-stk_status stk_reader_image(stk_reader *reader, const json_t *item)
+stk_status stk_record_reader_image(stk_record_reader *reader, const json_t *item)
 {
     if (json_is_string(item)) return add_image(reader, stk_json_text(item), 0, 0);
     if (json_is_object(item)) return read_object(reader, item);
-    return stk_reader_fail(reader, STK_REASON_DIALECT,
+    return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                            "an image is neither an address nor an object with one");
 }
 
-stk_status stk_reader_tag(stk_reader *reader, bool *added)
+stk_status stk_record_reader_tag(stk_record_reader *reader, bool *added)
 {
     const size_t at = reader->tag_count++;
     *added = at < reader->shelf_count;
     if (!*added) return STK_OK;
-    return stk_reader_image(reader,
+    return stk_record_reader_image(reader,
                             json_is_array(reader->shelf) ? json_array_get(reader->shelf, at) : reader->shelf);
 }
 
 /* OpenAI's own form: a string, or {"url": ..., "detail": ...}. */
-static stk_status read_image_url(stk_reader *reader, const json_t *part)
+static stk_status read_image_url(stk_record_reader *reader, const json_t *part)
 {
     const json_t *const value = stk_json_get(part, "image_url");
     const json_t *const url = json_is_object(value) ? stk_json_get(value, "url") : value;
     if (!json_is_string(url))
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "image_url is neither a text nor an object with url");
     if (json_is_object(value) && stk_json_get(value, "detail"))
         reader->sample->notes |= STK_NOTE_DETAIL_IGNORED;
@@ -126,13 +133,13 @@ static stk_status read_image_url(stk_reader *reader, const json_t *part)
     return add_image(reader, stk_json_text(url), width_px, height_px);
 }
 
-stk_status stk_reader_image_part(stk_reader *reader, const json_t *part, bool is_image_url, bool *added)
+stk_status stk_record_reader_image_part(stk_record_reader *reader, const json_t *part, bool is_image_url, bool *added)
 {
     *added = true;
     if (stk_json_get(part, "detail")) reader->sample->notes |= STK_NOTE_DETAIL_IGNORED;
     if (is_image_url || (json_is_object(stk_json_get(part, "image_url")) && !stk_json_get(part, "image")))
         return read_image_url(reader, part);
     /* {"type": "image"} stands for the next of `images`, as a tag does. */
-    if (!find_address(part) && !stk_json_get(part, "base64")) return stk_reader_tag(reader, added);
+    if (!find_address(part) && !stk_json_get(part, "base64")) return stk_record_reader_tag(reader, added);
     return read_object(reader, part);
 }

@@ -5,11 +5,11 @@
 #include <stdarg.h>
 
 #include "manifest/json_check.h"
-#include "manifest/reader.h"
+#include "manifest/record_reader.h"
 
 /* --- what the readers share --- */
 
-stk_status stk_reader_fail(stk_reader *reader, stk_reason reason, const char *format, ...)
+stk_status stk_record_reader_fail(stk_record_reader *reader, stk_reason reason, const char *format, ...)
 {
     *reader->reason = reason;
     char text[sizeof((stk_error *)0)->message];
@@ -26,21 +26,21 @@ stk_status stk_reader_fail(stk_reader *reader, stk_reason reason, const char *fo
     return stk_fail(reader->err, STK_ERR_RECORD, "%.*s", (int)shown.size_bytes, shown.data);
 }
 
-stk_status stk_reader_nomem(stk_reader *reader)
+stk_status stk_record_reader_nomem(stk_record_reader *reader)
 {
     return stk_fail(reader->err, STK_ERR_NOMEM, "out of memory for a record");
 }
 
-void *stk_reader_take(stk_reader *reader, size_t size_bytes)
+void *stk_record_reader_take(stk_record_reader *reader, size_t size_bytes)
 {
     return stk_pool_take(&reader->sample->pool, size_bytes);
 }
 
-void *stk_reader_grow(stk_reader *reader, void **items, size_t count, size_t *capacity, size_t each_bytes)
+void *stk_record_reader_grow(stk_record_reader *reader, void **items, size_t count, size_t *capacity, size_t each_bytes)
 {
     if (count == *capacity) {
         const size_t new_capacity = count ? count * 2 : 4;
-        void *const moved = stk_reader_take(reader, new_capacity * each_bytes);
+        void *const moved = stk_record_reader_take(reader, new_capacity * each_bytes);
         if (!moved) return NULL;
         if (count) memcpy(moved, *items, count * each_bytes);
         *items = moved;
@@ -73,15 +73,15 @@ static stk_reason reason_of(const json_error_t *json)
 }
 
 /* *out is the caller's (json_decref).  what: the text's name in messages. */
-static stk_status parse_json(stk_reader *reader, json_t **out, stk_str text, const char *what)
+static stk_status parse_json(stk_record_reader *reader, json_t **out, stk_str text, const char *what)
 {
     *out = NULL;
     uint64_t lone_surrogates;
     STK_TRY(stk_json_check(text, reader->rules->limits->json_depth, &lone_surrogates, reader->reason,
                            reader->err));
     if (lone_surrogates) {
-        char *const copy = stk_reader_take(reader, text.size_bytes);
-        if (!copy) return stk_reader_nomem(reader);
+        char *const copy = stk_record_reader_take(reader, text.size_bytes);
+        if (!copy) return stk_record_reader_nomem(reader);
         memcpy(copy, text.data, text.size_bytes);
         stk_json_mend(copy, text.size_bytes);
         text.data = copy;
@@ -90,9 +90,9 @@ static stk_status parse_json(stk_reader *reader, json_t **out, stk_str text, con
     json_error_t json;
     *out = json_loadb(text.data, text.size_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &json);
     if (*out) return STK_OK;
-    if (json_error_code(&json) == json_error_out_of_memory) return stk_reader_nomem(reader);
+    if (json_error_code(&json) == json_error_out_of_memory) return stk_record_reader_nomem(reader);
     const bool too_large = json_error_code(&json) == json_error_numeric_overflow;
-    return stk_reader_fail(reader, reason_of(&json), "byte %d of the %s: %.*s%s", json.position, what,
+    return stk_record_reader_fail(reader, reason_of(&json), "byte %d of the %s: %.*s%s", json.position, what,
                            STK_STR_ARGS(stk_utf8_cut(stk_str_of(json.text), 130)),
                            too_large ? ": write the number as a text" : "");
 }
@@ -100,7 +100,7 @@ static stk_status parse_json(stk_reader *reader, json_t **out, stk_str text, con
 /* --- columns --- */
 
 /* The value under the name of the configuration, else under the one of the usual names that has one. */
-static stk_status find_column(stk_reader *reader, json_t **value, stk_str mapped, const char *usual,
+static stk_status find_column(stk_record_reader *reader, json_t **value, stk_str mapped, const char *usual,
                               const char *other)
 {
     *value = NULL;
@@ -114,7 +114,7 @@ static stk_status find_column(stk_reader *reader, json_t **value, stk_str mapped
     json_t *const first = stk_json_get(reader->sample->root, usual);
     json_t *const second = other ? stk_json_get(reader->sample->root, other) : NULL;
     if (first && second && !json_equal(first, second))
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "both `%s` and `%s`: say in `columns` which one holds", usual, other);
     *value = first ? first : second;
     return STK_OK;
@@ -128,7 +128,7 @@ static size_t count_media(const json_t *value)
 }
 
 /* Empty under one name is no contradiction to media under the other. */
-static stk_status find_media(stk_reader *reader, json_t **value, stk_str mapped, const char *usual,
+static stk_status find_media(stk_record_reader *reader, json_t **value, stk_str mapped, const char *usual,
                              const char *other)
 {
     json_t *const first = stk_json_get(reader->sample->root, usual);
@@ -140,28 +140,28 @@ static stk_status find_media(stk_reader *reader, json_t **value, stk_str mapped,
     return find_column(reader, value, mapped, usual, other);
 }
 
-static stk_status read_shelf(stk_reader *reader)
+static stk_status read_shelf(stk_record_reader *reader)
 {
     const stk_record_rules *const rules = reader->rules;
     json_t *videos, *audios, *images;
     STK_TRY(find_media(reader, &videos, rules->videos_column, "video", "videos"));
     STK_TRY(find_media(reader, &audios, rules->audios_column, "audio", "audios"));
     STK_TRY(find_media(reader, &images, rules->images_column, "image", "images"));
-    if (count_media(videos)) return stk_reader_fail(reader, STK_REASON_VIDEO, "video is not supported yet");
-    if (count_media(audios)) return stk_reader_fail(reader, STK_REASON_AUDIO, "audio is not supported yet");
+    if (count_media(videos)) return stk_record_reader_fail(reader, STK_REASON_VIDEO, "video is not supported yet");
+    if (count_media(audios)) return stk_record_reader_fail(reader, STK_REASON_AUDIO, "audio is not supported yet");
     reader->shelf = images;
     reader->shelf_count = count_media(images);
     return STK_OK;
 }
 
-static stk_status read_id(stk_reader *reader)
+static stk_status read_id(stk_record_reader *reader)
 {
     json_t *id;
     STK_TRY(find_column(reader, &id, reader->rules->id_column, "id", NULL));
     if (json_is_string(id) && json_string_length(id)) reader->sample->id = stk_json_text(id);
     if (!json_is_number(id)) return STK_OK;
-    char *const text = stk_reader_take(reader, 32);
-    if (!text) return stk_reader_nomem(reader);
+    char *const text = stk_record_reader_take(reader, 32);
+    if (!text) return stk_record_reader_nomem(reader);
     int length;
     if (json_is_integer(id))
         length = snprintf(text, 32, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
@@ -173,7 +173,7 @@ static stk_status read_id(stk_reader *reader)
 
 /* Let the record own a value that was parsed from one of its texts: both stand where the text stood, which
  * keeps the text's own bytes alive. */
-static stk_status adopt(stk_reader *reader, json_t *text, json_t *parsed)
+static stk_status adopt(stk_record_reader *reader, json_t *text, json_t *parsed)
 {
     json_t *const root = reader->sample->root;
     json_t *const both = json_array();
@@ -182,11 +182,11 @@ static stk_status adopt(stk_reader *reader, json_t *text, json_t *parsed)
     const bool failed = json_array_append(both, text) | json_array_append_new(both, parsed);
     if (!failed && at && json_object_iter_set_new(root, at, both) == 0) return STK_OK;
     if (failed || !at) json_decref(both);
-    return stk_reader_nomem(reader);
+    return stk_record_reader_nomem(reader);
 }
 
 /* A list, or a text that holds the JSON of one. */
-static stk_status read_tools(stk_reader *reader)
+static stk_status read_tools(stk_record_reader *reader)
 {
     json_t *tools;
     STK_TRY(find_column(reader, &tools, reader->rules->tools_column, "tools", NULL));
@@ -198,17 +198,17 @@ static stk_status read_tools(stk_reader *reader)
         tools = parsed;
     }
     if (!tools) return STK_OK;
-    if (!json_is_array(tools)) return stk_reader_fail(reader, STK_REASON_DIALECT, "`tools` is no list");
+    if (!json_is_array(tools)) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "`tools` is no list");
     for (size_t i = 0; i < json_array_size(tools); i++)
         if (!json_is_object(json_array_get(tools, i)))
-            return stk_reader_fail(reader, STK_REASON_DIALECT, "tool %zu is no object", i + 1);
+            return stk_record_reader_fail(reader, STK_REASON_DIALECT, "tool %zu is no object", i + 1);
     if (json_array_size(tools)) reader->sample->tools = tools;
     return STK_OK;
 }
 
 /* --- turns --- */
 
-static stk_status find_messages(stk_reader *reader, const json_t **messages)
+static stk_status find_messages(stk_record_reader *reader, const json_t **messages)
 {
     static const char *const names[] = {"conversations", "conversation", "messages"};
     const json_t *const root = reader->sample->root;
@@ -224,7 +224,7 @@ static stk_status find_messages(stk_reader *reader, const json_t **messages)
         const json_t *const value = stk_json_get(root, names[i]);
         if (!value) continue;
         if (found)
-            return stk_reader_fail(
+            return stk_record_reader_fail(
                 reader, STK_REASON_DIALECT,
                 "both `%s` and `%s`: say in the data set which one holds, columns: {messages: ...}", found,
                 names[i]);
@@ -232,23 +232,23 @@ static stk_status find_messages(stk_reader *reader, const json_t **messages)
         *messages = value;
     }
     if (json_is_array(*messages)) return STK_OK;
-    if (*messages) return stk_reader_fail(reader, STK_REASON_DIALECT, "the conversation is no list of turns");
+    if (*messages) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "the conversation is no list of turns");
     if (mapped.data)
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "no `%.*s`, where columns says the messages are",
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "no `%.*s`, where columns says the messages are",
                                STK_STR_ARGS(stk_utf8_cut(mapped, 60)));
-    return stk_reader_fail(
+    return stk_record_reader_fail(
         reader, STK_REASON_DIALECT,
         "no `conversations` and no `messages`: name the key that holds them, columns: {messages: KEY}");
 }
 
-static stk_status detect(stk_reader *reader, stk_dialect *dialect, const json_t *messages)
+static stk_status detect(stk_record_reader *reader, stk_dialect *dialect, const json_t *messages)
 {
     *dialect = reader->rules->dialect;
     if (*dialect != STK_DIALECT_DETECT) return STK_OK;
     const json_t *const first = json_array_get(messages, 0);
     const bool has_from = stk_json_get(first, "from") != NULL, has_role = stk_json_get(first, "role") != NULL;
     if (has_from == has_role)
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                has_from
                                    ? "the first turn has both `from` and `role`: say format: llava or openai"
                                    : "the first turn has neither `from` (llava) nor `role` (openai)");
@@ -257,44 +257,44 @@ static stk_status detect(stk_reader *reader, stk_dialect *dialect, const json_t 
 }
 
 /* `system` of the record becomes a first turn. */
-static stk_status read_system(stk_reader *reader, stk_turn *turn, bool *given)
+static stk_status read_system(stk_record_reader *reader, stk_turn *turn, bool *given)
 {
     json_t *system;
     STK_TRY(find_column(reader, &system, reader->rules->system_column, "system", NULL));
     *given = system && !(json_is_string(system) && json_string_length(system) == 0);
     if (!*given) return STK_OK;
-    if (!json_is_string(system)) return stk_reader_fail(reader, STK_REASON_DIALECT, "`system` is no text");
-    stk_turn_part *const part = stk_reader_take(reader, sizeof *part);
-    if (!part) return stk_reader_nomem(reader);
+    if (!json_is_string(system)) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "`system` is no text");
+    stk_turn_part *const part = stk_record_reader_take(reader, sizeof *part);
+    if (!part) return stk_record_reader_nomem(reader);
     *part = (stk_turn_part){.kind = STK_PART_TEXT, .text = stk_json_text(system)};
     *turn = (stk_turn){.role = STK_ROLE_SYSTEM, .part = part, .part_count = 1};
     return STK_OK;
 }
 
-static stk_status read_turns(stk_reader *reader, const json_t *messages, stk_turn **turns, size_t *turn_count)
+static stk_status read_turns(stk_record_reader *reader, const json_t *messages, stk_turn **turns, size_t *turn_count)
 {
     stk_dialect dialect;
     const size_t count = json_array_size(messages);
-    if (count == 0) return stk_reader_fail(reader, STK_REASON_NO_ANSWER, "the conversation has no turns");
+    if (count == 0) return stk_record_reader_fail(reader, STK_REASON_NO_ANSWER, "the conversation has no turns");
     STK_TRY(detect(reader, &dialect, messages));
-    stk_turn *const turn = stk_reader_take(reader, (count + 1) * sizeof *turn);
-    if (!turn) return stk_reader_nomem(reader);
+    stk_turn *const turn = stk_record_reader_take(reader, (count + 1) * sizeof *turn);
+    if (!turn) return stk_record_reader_nomem(reader);
     bool has_system;
     STK_TRY(read_system(reader, turn, &has_system));
     for (size_t i = 0; i < count; i++) {
         reader->turn_number = i + 1;
-        STK_TRY(stk_reader_turn(reader, turn + has_system + i, json_array_get(messages, i), dialect));
+        STK_TRY(stk_record_reader_turn(reader, turn + has_system + i, json_array_get(messages, i), dialect));
     }
     reader->turn_number = 0;
     if (has_system && turn[1].role == STK_ROLE_SYSTEM)
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "a `system` beside a first turn of the system: take one out");
     *turns = turn;
     *turn_count = count + has_system;
     return STK_OK;
 }
 
-static stk_status note_turns(stk_reader *reader, const stk_turn *turn, size_t count)
+static stk_status note_turns(stk_record_reader *reader, const stk_turn *turn, size_t count)
 {
     bool has_answer = false;
     for (size_t i = 0; i < count; i++) {
@@ -302,7 +302,7 @@ static stk_status note_turns(stk_reader *reader, const stk_turn *turn, size_t co
         if (turn[i].role == STK_ROLE_TOOL) reader->sample->notes |= STK_NOTE_TOOL_ROLE;
         if (turn[i].role == STK_ROLE_SYSTEM && i) reader->sample->notes |= STK_NOTE_LATER_SYSTEM;
     }
-    if (!has_answer) return stk_reader_fail(reader, STK_REASON_NO_ANSWER, "no turn of the assistant");
+    if (!has_answer) return stk_record_reader_fail(reader, STK_REASON_NO_ANSWER, "no turn of the assistant");
     if (turn[count - 1].role != STK_ROLE_ASSISTANT) reader->sample->notes |= STK_NOTE_NO_FINAL_ANSWER;
     return STK_OK;
 }
@@ -313,7 +313,7 @@ static const char *plural(size_t count)
 }
 
 /* Every tag has its medium, every medium its tag. */
-static stk_status compare_counts(stk_reader *reader)
+static stk_status compare_counts(stk_record_reader *reader)
 {
     const struct {
         const char *noun;
@@ -325,23 +325,23 @@ static stk_status compare_counts(stk_reader *reader)
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (kinds[i].tags == kinds[i].media) continue;
-        return stk_reader_fail(reader, STK_REASON_TAGS, "%zu <%s> tag%s and %zu %s%s: each tag needs one",
+        return stk_record_reader_fail(reader, STK_REASON_TAGS, "%zu <%s> tag%s and %zu %s%s: each tag needs one",
                                kinds[i].tags, kinds[i].noun, plural(kinds[i].tags), kinds[i].media,
                                kinds[i].noun, plural(kinds[i].media));
     }
     return STK_OK;
 }
 
-static stk_status read_record(stk_reader *reader, stk_str record)
+static stk_status read_record(stk_record_reader *reader, stk_str record)
 {
     stk_sample *const sample = reader->sample;
     if (record.size_bytes > reader->rules->limits->record_bytes)
-        return stk_reader_fail(reader, STK_REASON_RECORD_LIMIT,
+        return stk_record_reader_fail(reader, STK_REASON_RECORD_LIMIT,
                                "%zu bytes, and limits.record_bytes is %" PRIu64, record.size_bytes,
                                reader->rules->limits->record_bytes);
     STK_TRY(parse_json(reader, &sample->root, record, "record"));
     if (!json_is_object(sample->root))
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "the record is no object");
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "the record is no object");
     STK_TRY(read_id(reader));
     STK_TRY(read_shelf(reader));
     STK_TRY(read_tools(reader));
@@ -360,13 +360,13 @@ static stk_status read_record(stk_reader *reader, stk_str record)
     return STK_OK;
 }
 
-static stk_status take_root(stk_reader *reader)
+static stk_status take_root(stk_record_reader *reader)
 {
     const stk_str root = reader->rules->media_root;
     if (!root.data || root.size_bytes == 0 || root.data[0] != '/')
         return STK_OK; /* then no relative path is allowed */
-    char *const copy = stk_reader_take(reader, root.size_bytes);
-    if (!copy) return stk_reader_nomem(reader);
+    char *const copy = stk_record_reader_take(reader, root.size_bytes);
+    if (!copy) return stk_record_reader_nomem(reader);
     memcpy(copy, root.data, root.size_bytes);
     reader->root = (stk_str){copy, stk_path_normalise(copy, root.size_bytes)};
     return STK_OK;
@@ -396,7 +396,7 @@ stk_status stk_record_parse(stk_sample *sample, const stk_record_rules *rules, s
 {
     clear(sample);
     *reason = STK_REASON_NONE;
-    stk_reader reader = {.sample = sample, .rules = rules, .reason = reason, .err = err};
+    stk_record_reader reader = {.sample = sample, .rules = rules, .reason = reason, .err = err};
     stk_status status = take_root(&reader);
     if (status == STK_OK) status = read_record(&reader, record);
     if (status < 0) {

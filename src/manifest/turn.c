@@ -1,5 +1,5 @@
 /* turn.c - one turn of a conversation: its role, its text cut at tags, its parts, its calls. */
-#include "manifest/reader.h"
+#include "manifest/record_reader.h"
 
 #include "manifest/json_check.h"
 
@@ -25,17 +25,17 @@ bool stk_role_find(stk_role *role, stk_str name)
     return find_role(role, usual_roles, sizeof usual_roles / sizeof *usual_roles, name);
 }
 
-static stk_status read_role(stk_reader *reader, stk_turn *turn, const json_t *json, const char *key)
+static stk_status read_role(stk_record_reader *reader, stk_turn *turn, const json_t *json, const char *key)
 {
     const json_t *const value = stk_json_get(json, key);
     if (!json_is_string(value))
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "no `%s`, or it is no text", key);
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "no `%s`, or it is no text", key);
     const stk_str name = stk_json_text(value);
     const stk_record_rules *const rules = reader->rules;
     if (find_role(&turn->role, rules->role, rules->role_count, name) || stk_role_find(&turn->role, name))
         return STK_OK;
     const stk_str shown = stk_utf8_cut(name, 60);
-    return stk_reader_fail(
+    return stk_record_reader_fail(
         reader, STK_REASON_ROLE,
         "no mapping for the role \"%.*s\": add roles: {\"%.*s\": user, assistant, system or tool} to its "
         "data set",
@@ -43,7 +43,7 @@ static stk_status read_role(stk_reader *reader, stk_turn *turn, const json_t *js
 }
 
 /* `train`: true or false.  `loss`: the same, or 0 and 1 as ms-swift writes it. */
-static stk_status read_train(stk_reader *reader, stk_turn *turn, const json_t *json)
+static stk_status read_train(stk_record_reader *reader, stk_turn *turn, const json_t *json)
 {
     static const char *const keys[] = {"train", "loss"};
     for (size_t i = 0; i < 2; i++) {
@@ -52,11 +52,11 @@ static stk_status read_train(stk_reader *reader, stk_turn *turn, const json_t *j
         const bool is_number = i == 1 && json_is_number(value);
         const double number = is_number ? json_number_value(value) : 0;
         if (!json_is_boolean(value) && !(is_number && (number == 0 || number == 1)))
-            return stk_reader_fail(reader, STK_REASON_DIALECT, "`%s` is not %s", keys[i],
+            return stk_record_reader_fail(reader, STK_REASON_DIALECT, "`%s` is not %s", keys[i],
                                    i ? "true, false, 0 or 1" : "true or false");
         const stk_train train = json_is_true(value) || number == 1 ? STK_TRAIN_YES : STK_TRAIN_NO;
         if (turn->train != STK_TRAIN_BY_RULE && turn->train != train)
-            return stk_reader_fail(reader, STK_REASON_DIALECT,
+            return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                    "`train` and `loss` say the opposite of each other");
         turn->train = train;
     }
@@ -70,11 +70,11 @@ typedef struct part_list {
     size_t count, capacity;
 } part_list;
 
-static stk_status add_part(stk_reader *reader, part_list *list, stk_turn_part part)
+static stk_status add_part(stk_record_reader *reader, part_list *list, stk_turn_part part)
 {
     void *items = list->part;
-    stk_turn_part *const to = stk_reader_grow(reader, &items, list->count, &list->capacity, sizeof *to);
-    if (!to) return stk_reader_nomem(reader);
+    stk_turn_part *const to = stk_record_reader_grow(reader, &items, list->count, &list->capacity, sizeof *to);
+    if (!to) return stk_record_reader_nomem(reader);
     list->part = items;
     *to = part;
     list->count++;
@@ -110,7 +110,7 @@ static stk_str strip(stk_str text)
     return text;
 }
 
-static stk_status add_text(stk_reader *reader, part_list *list, stk_role role, stk_str text)
+static stk_status add_text(stk_record_reader *reader, part_list *list, stk_role role, stk_str text)
 {
     if (role == STK_ROLE_USER && reader->rules->tag_space == STK_TAG_SPACE_STRIP) text = strip(text);
     if (text.size_bytes == 0) return STK_OK;
@@ -118,14 +118,14 @@ static stk_status add_text(stk_reader *reader, part_list *list, stk_role role, s
 }
 
 /* Add the part of the medium that the call before has added to reader->media. */
-static stk_status add_last_medium(stk_reader *reader, part_list *list)
+static stk_status add_last_medium(stk_record_reader *reader, part_list *list)
 {
     return add_part(
         reader, list,
         (stk_turn_part){.kind = STK_PART_MEDIA, .media_index = (uint32_t)(reader->media_count - 1)});
 }
 
-static stk_status add_tag(stk_reader *reader, part_list *list, stk_media_kind kind)
+static stk_status add_tag(stk_record_reader *reader, part_list *list, stk_media_kind kind)
 {
     bool added = false;
     if (kind == STK_MEDIA_VIDEO)
@@ -133,7 +133,7 @@ static stk_status add_tag(stk_reader *reader, part_list *list, stk_media_kind ki
     else if (kind == STK_MEDIA_AUDIO)
         reader->audio_tag_count++;
     else
-        STK_TRY(stk_reader_tag(reader, &added));
+        STK_TRY(stk_record_reader_tag(reader, &added));
     return added ? add_last_medium(reader, list) : STK_OK;
 }
 
@@ -156,7 +156,7 @@ static bool has_media(stk_role role)
     return role == STK_ROLE_USER || role == STK_ROLE_TOOL;
 }
 
-static stk_status read_text(stk_reader *reader, part_list *list, stk_role role, stk_str text)
+static stk_status read_text(stk_record_reader *reader, part_list *list, stk_role role, stk_str text)
 {
     size_t begin = 0;
     for (size_t at = 0; has_media(role) && at < text.size_bytes;) {
@@ -201,13 +201,13 @@ static const char *const part_keys[] = {"image", "image_url", "video",      "vid
                                         "audio", "audio_url", "input_audio"};
 
 /* The kind comes from `type`; only without one, from the single key that is there. */
-static stk_status find_type(stk_reader *reader, part_type *type, const json_t *part)
+static stk_status find_type(stk_record_reader *reader, part_type *type, const json_t *part)
 {
     const json_t *const name = stk_json_get(part, "type");
     if (json_is_string(name)) {
         *type = type_of_name(stk_json_text(name));
         if (*type != TYPE_UNKNOWN) return STK_OK;
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "a part of the unknown type \"%.*s\": known are text, image and image_url",
                                STK_STR_ARGS(stk_utf8_cut(stk_json_text(name), 60)));
     }
@@ -219,51 +219,51 @@ static stk_status find_type(stk_reader *reader, part_type *type, const json_t *p
         count++;
     }
     if (name || count != 1)
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "a part whose kind is not clear: give it a type, such as \"text\"");
     return STK_OK;
 }
 
-static stk_status read_text_part(stk_reader *reader, part_list *list, stk_role role, const json_t *part)
+static stk_status read_text_part(stk_record_reader *reader, part_list *list, stk_role role, const json_t *part)
 {
     const json_t *const text = stk_json_get(part, "text");
-    if (!json_is_string(text)) return stk_reader_fail(reader, STK_REASON_DIALECT, "a text part without text");
+    if (!json_is_string(text)) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "a text part without text");
     for (size_t i = 0; i < sizeof part_keys / sizeof *part_keys; i++) {
         const json_t *const value = stk_json_get(part, part_keys[i]);
         /* Tables that give every part the same columns fill them with null or with nothing. */
         if (!value || (json_is_string(value) && json_string_length(value) == 0)) continue;
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "a text part that has also `%s`: make it two parts", part_keys[i]);
     }
     return read_text(reader, list, role, stk_json_text(text));
 }
 
-static stk_status read_image_part(stk_reader *reader, part_list *list, stk_role role, const json_t *part,
+static stk_status read_image_part(stk_record_reader *reader, part_list *list, stk_role role, const json_t *part,
                                   part_type type)
 {
     if (!has_media(role))
-        return stk_reader_fail(reader, STK_REASON_TAGS,
+        return stk_record_reader_fail(reader, STK_REASON_TAGS,
                                "an image in a turn of the %s, where templates show none: move it to a "
                                "turn of the user",
                                role == STK_ROLE_SYSTEM ? "system" : "assistant");
     bool added;
-    STK_TRY(stk_reader_image_part(reader, part, type == TYPE_IMAGE_URL, &added));
+    STK_TRY(stk_record_reader_image_part(reader, part, type == TYPE_IMAGE_URL, &added));
     return added ? add_last_medium(reader, list) : STK_OK;
 }
 
-static stk_status read_part(stk_reader *reader, part_list *list, stk_role role, const json_t *part)
+static stk_status read_part(stk_record_reader *reader, part_list *list, stk_role role, const json_t *part)
 {
     if (!json_is_object(part))
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "a part of `content` is no object");
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "a part of `content` is no object");
     part_type type;
     STK_TRY(find_type(reader, &type, part));
-    if (type == TYPE_VIDEO) return stk_reader_fail(reader, STK_REASON_VIDEO, "video is not supported yet");
-    if (type == TYPE_AUDIO) return stk_reader_fail(reader, STK_REASON_AUDIO, "audio is not supported yet");
+    if (type == TYPE_VIDEO) return stk_record_reader_fail(reader, STK_REASON_VIDEO, "video is not supported yet");
+    if (type == TYPE_AUDIO) return stk_record_reader_fail(reader, STK_REASON_AUDIO, "audio is not supported yet");
     if (type == TYPE_TEXT) return read_text_part(reader, list, role, part);
     return read_image_part(reader, list, role, part, type);
 }
 
-static stk_status read_content(stk_reader *reader, stk_turn *turn, const json_t *content)
+static stk_status read_content(stk_record_reader *reader, stk_turn *turn, const json_t *content)
 {
     part_list list = {0};
     if (json_is_string(content)) STK_TRY(read_text(reader, &list, turn->role, stk_json_text(content)));
@@ -277,53 +277,53 @@ static stk_status read_content(stk_reader *reader, stk_turn *turn, const json_t 
 /* --- calls --- */
 
 /* {"type": "function", "function": {"name", "arguments"}}, or {"name", "arguments"}. */
-static stk_status read_call(stk_reader *reader, stk_tool_call *call, const json_t *json)
+static stk_status read_call(stk_record_reader *reader, stk_tool_call *call, const json_t *json)
 {
     const json_t *const inner = stk_json_get(json, "function");
     const json_t *const function = json_is_object(inner) ? inner : json;
     const json_t *const name = stk_json_get(function, "name");
     call->arguments = stk_json_get(function, "arguments");
     if (!json_is_string(name) || !call->arguments)
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "a tool call without name or arguments");
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "a tool call without name or arguments");
     call->name = stk_json_text(name);
     return STK_OK;
 }
 
-static stk_status read_calls(stk_reader *reader, stk_turn *turn, const json_t *json)
+static stk_status read_calls(stk_record_reader *reader, stk_turn *turn, const json_t *json)
 {
     const json_t *const calls = stk_json_get(json, "tool_calls");
     if (stk_json_get(json, "function_call"))
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "`function_call` is not read: write it as tool_calls");
     if (!calls || (json_is_array(calls) && json_array_size(calls) == 0)) return STK_OK;
-    if (!json_is_array(calls)) return stk_reader_fail(reader, STK_REASON_DIALECT, "`tool_calls` is no list");
+    if (!json_is_array(calls)) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "`tool_calls` is no list");
     if (turn->role != STK_ROLE_ASSISTANT)
-        return stk_reader_fail(reader, STK_REASON_DIALECT,
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "`tool_calls` in a turn that is not the assistant's");
     turn->call_count = json_array_size(calls);
-    stk_tool_call *const call = stk_reader_take(reader, turn->call_count * sizeof *call);
-    if (!call) return stk_reader_nomem(reader);
+    stk_tool_call *const call = stk_record_reader_take(reader, turn->call_count * sizeof *call);
+    if (!call) return stk_record_reader_nomem(reader);
     turn->call = call;
     for (size_t i = 0; i < turn->call_count; i++)
         STK_TRY(read_call(reader, call + i, json_array_get(calls, i)));
     return STK_OK;
 }
 
-static stk_status read_reasoning(stk_reader *reader, stk_turn *turn, const json_t *json)
+static stk_status read_reasoning(stk_record_reader *reader, stk_turn *turn, const json_t *json)
 {
     const json_t *const reasoning = stk_json_get(json, "reasoning_content");
     if (!reasoning || turn->role != STK_ROLE_ASSISTANT) return STK_OK;
     if (!json_is_string(reasoning))
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "`reasoning_content` is no text");
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "`reasoning_content` is no text");
     turn->reasoning = stk_json_text(reasoning);
     return STK_OK;
 }
 
-stk_status stk_reader_turn(stk_reader *reader, stk_turn *turn, const json_t *json, stk_dialect dialect)
+stk_status stk_record_reader_turn(stk_record_reader *reader, stk_turn *turn, const json_t *json, stk_dialect dialect)
 {
     const bool is_openai = dialect == STK_DIALECT_OPENAI;
     const char *const content_key = is_openai ? "content" : "value";
-    if (!json_is_object(json)) return stk_reader_fail(reader, STK_REASON_DIALECT, "the turn is no object");
+    if (!json_is_object(json)) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "the turn is no object");
     STK_TRY(read_role(reader, turn, json, is_openai ? "role" : "from"));
     STK_TRY(read_train(reader, turn, json));
     if (is_openai) {
@@ -333,7 +333,7 @@ stk_status stk_reader_turn(stk_reader *reader, stk_turn *turn, const json_t *jso
     const json_t *const content = stk_json_get(json, content_key);
     if (content ? !json_is_string(content) && !(is_openai && json_is_array(content))
                 : turn->call_count == 0 && !turn->reasoning.data)
-        return stk_reader_fail(reader, STK_REASON_DIALECT, "%s `%s`, or it is no text%s",
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "%s `%s`, or it is no text%s",
                                content ? "not a usable" : "no", content_key,
                                is_openai ? " and no list of parts" : "");
     return read_content(reader, turn, content);

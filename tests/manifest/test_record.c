@@ -547,6 +547,15 @@ static void image_url_flat_or_nested(void)
     }
 }
 
+/* qwen_vl_utils' limits of one image would change its size: refused, not passed over. */
+static void limits_of_a_single_image_are_refused(void)
+{
+    reset();
+    refuse(chat("[{\"type\":\"image\",\"image\":\"1\",\"max_pixels\":50176}]", ""), STK_REASON_UNSUPPORTED,
+           "turn 1: max_pixels of a single image is not supported: set min_pixels and max_pixels of the data set");
+    expect(chat("[{\"type\":\"image\",\"image\":\"1\",\"min_pixels\":null}]", ""), "U<0> A'ok' /m/1");
+}
+
 /* Video and audio are errors of the record wherever they stand, never left out. */
 static void video_and_audio_are_not_supported_yet(void)
 {
@@ -775,6 +784,7 @@ int main(int argc, char **argv)
     const test_entry entries[] = {
         TEST(llava_records),
         TEST(openai_records),
+        TEST(limits_of_a_single_image_are_refused),
         TEST(dialect_is_told_by_the_first_turn_or_given),
         TEST(columns_and_roles),
         TEST(ids_are_text_or_numbers),

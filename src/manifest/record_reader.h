@@ -1,10 +1,10 @@
-/* reader.h - what the files that read a record share while they read one.  Only for src/manifest/. */
-#ifndef STK_MANIFEST_READER_H
-#define STK_MANIFEST_READER_H
+/* record_reader.h - what the files that read a record share while they read one.  Only for src/manifest/. */
+#ifndef STK_MANIFEST_RECORD_READER_H
+#define STK_MANIFEST_RECORD_READER_H
 
 #include "manifest/record.h"
 
-typedef struct stk_reader {
+typedef struct stk_record_reader {
     stk_sample *sample;
     const stk_record_rules *rules;
     stk_reason *reason;
@@ -16,16 +16,16 @@ typedef struct stk_reader {
     size_t shelf_count, tag_count; /* tags: of images, and image parts without an address */
     size_t video_tag_count, audio_tag_count;
     stk_str root;             /* media_root, normalised */
-} stk_reader;
+} stk_record_reader;
 
 /* Fail the record: "turn 3: " and the text go into err, the reason into *reader->reason. */
-stk_status stk_reader_fail(stk_reader *reader, stk_reason reason, const char *format, ...) STK_PRINTF(3, 4);
-stk_status stk_reader_nomem(stk_reader *reader);
+stk_status stk_record_reader_fail(stk_record_reader *reader, stk_reason reason, const char *format, ...) STK_PRINTF(3, 4);
+stk_status stk_record_reader_nomem(stk_record_reader *reader);
 
 /* Memory that lives as long as the sample; NULL: none. */
-void *stk_reader_take(stk_reader *reader, size_t size_bytes) STK_MUST_USE;
+void *stk_record_reader_take(stk_record_reader *reader, size_t size_bytes) STK_MUST_USE;
 /* Room for one more item in an array of the sample's pool; NULL: no memory.  *items is replaced when it is full. */
-void *stk_reader_grow(stk_reader *reader, void **items, size_t count, size_t *capacity, size_t each_bytes) STK_MUST_USE;
+void *stk_record_reader_grow(stk_record_reader *reader, void **items, size_t count, size_t *capacity, size_t each_bytes) STK_MUST_USE;
 
 /* The value of a key; NULL: absent or null. */
 json_t *stk_json_get(const json_t *object, const char *key);
@@ -33,17 +33,17 @@ json_t *stk_json_get(const json_t *object, const char *key);
 stk_str stk_json_text(const json_t *string);
 
 /* turn.c: read one turn.  The dialect is not STK_DIALECT_DETECT. */
-stk_status stk_reader_turn(stk_reader *reader, stk_turn *turn, const json_t *json, stk_dialect dialect) STK_MUST_USE;
+stk_status stk_record_reader_turn(stk_record_reader *reader, stk_turn *turn, const json_t *json, stk_dialect dialect) STK_MUST_USE;
 
 /* media.c: the reference to a medium from a string or an object with its address; added to reader->media. */
-stk_status stk_reader_image(stk_reader *reader, const json_t *item) STK_MUST_USE;
+stk_status stk_record_reader_image(stk_record_reader *reader, const json_t *item) STK_MUST_USE;
 /* An image part: its own address, or with none the next of the shelf. */
-stk_status stk_reader_image_part(stk_reader *reader, const json_t *part, bool is_image_url, bool *added) STK_MUST_USE;
+stk_status stk_record_reader_image_part(stk_record_reader *reader, const json_t *part, bool is_image_url, bool *added) STK_MUST_USE;
 /* The next image of the shelf, for a tag; *added false: none is left (the counts are compared at the end). */
-stk_status stk_reader_tag(stk_reader *reader, bool *added) STK_MUST_USE;
+stk_status stk_record_reader_tag(stk_record_reader *reader, bool *added) STK_MUST_USE;
 
 /* address.c: an address as the record has it to one that can be opened; *resolved lives as long as the sample. */
-stk_status stk_reader_address(stk_reader *reader, stk_str *resolved, stk_str address) STK_MUST_USE;
+stk_status stk_record_reader_address(stk_record_reader *reader, stk_str *resolved, stk_str address) STK_MUST_USE;
 /* Normalise an absolute path in place (`.`, `..`, `//`, a slash at the end); returns its new size. */
 size_t stk_path_normalise(char *path, size_t size_bytes);
 
