@@ -5,16 +5,47 @@
 
 #include "command.h"
 
-/* Bytes of a token with control characters made visible; line breaks stay.  Characters may be cut between tokens, so the
- * byte before counts: C2 80..9F are control characters too, which some terminals obey. */
-static void print_bytes(const char *bytes, size_t size, unsigned char *before)
+/* Bytes on their way to the terminal.  A character may be cut between tokens, so its bytes wait here until it is whole. */
+typedef struct printer {
+    unsigned char held[4];
+    size_t count;
+} printer;
+
+/* What is no character, as \xNN. */
+static void flush_bytes(printer *p)
+{
+    for (size_t i = 0; i < p->count; i++) printf("\\x%02x", p->held[i]);
+    p->count = 0;
+}
+
+static size_t length_of(unsigned char first)
+{
+    return first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : first >= 0xe0 && first < 0xf0 ? 3 : first >= 0xf0 && first < 0xf5 ? 4 : 0;
+}
+
+/* Control characters are made visible (C2 80..9F are some too, which terminals obey); line breaks and tabs stay. */
+static void flush_character(printer *p)
+{
+    const unsigned char *const c = p->held;
+    const bool is_control = p->count == 1 ? (c[0] < 0x20 && c[0] != '\n' && c[0] != '\t') || c[0] == 0x7f : c[0] == 0xc2 && c[1] < 0xa0;
+    if (is_control) {
+        flush_bytes(p);
+        return;
+    }
+    fwrite(p->held, 1, p->count, stdout);
+    p->count = 0;
+}
+
+static void print_bytes(printer *p, const char *bytes, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
         const unsigned char c = (unsigned char)bytes[i];
-        const bool is_c1 = *before == 0xc2 && c >= 0x80 && c < 0xa0;
-        if (c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7f && !is_c1)) putchar(c);
-        else printf("\\x%02x", c);
-        *before = c;
+        const bool goes_on = c >= 0x80 && c < 0xc0;
+        if (p->count && !goes_on) flush_bytes(p);
+        p->held[p->count++] = c;
+        const size_t length = length_of(p->held[0]);
+        if (length == 0) flush_bytes(p);
+        else if (p->count == length) flush_character(p);
     }
 }
 
@@ -23,15 +54,18 @@ static void print_text(const stk_sample_view *view, const stk_sample_info *info)
 {
     const bool colour = colours();
     bool trained = false;
-    unsigned char before = 0;
+    printer p = {.count = 0};
     for (size_t i = 0; i < info->token_count; i++) {
         const bool is_trained = info->labels[i] != -100;
-        if (is_trained != trained) fputs(is_trained ? (colour ? "\033[1;32m" : "[") : (colour ? "\033[0m" : "]"), stdout);
+        if (is_trained != trained) {
+            flush_bytes(&p);
+            fputs(is_trained ? (colour ? "\033[1;32m" : "[") : (colour ? "\033[0m" : "]"), stdout);
+        }
         trained = is_trained;
         const char *bytes;
         size_t size;
         stk_sample_token(view, i, &bytes, &size);
-        print_bytes(bytes, size, &before);
+        print_bytes(&p, bytes, size);
         size_t run = 1;
         while (info->mm_token_type_ids[i] && i + 1 < info->token_count && info->input_ids[i + 1] == info->input_ids[i]) {
             i++;
@@ -39,6 +73,7 @@ static void print_text(const stk_sample_view *view, const stk_sample_info *info)
         }
         if (run > 1) printf(" x %zu", run);
     }
+    flush_bytes(&p);
     if (trained) fputs(colour ? "\033[0m" : "]", stdout);
     putchar('\n');
 }

@@ -18,7 +18,22 @@ static void print_commands(FILE *to)
                 "130 interrupted.\n");
 }
 
-int main(int argc, char **argv)
+static int start(const command *c, int argc, char **argv)
+{
+    for (int a = 0; a < argc; a++)
+        if (strcmp(argv[a], "--help") == 0 || strcmp(argv[a], "-h") == 0) {
+            print_help(c);
+            return EXIT_DONE;
+        }
+    invocation in = {.command = c, .options = STK_OPTIONS_INIT};
+    catch_interrupts();
+    int status = parse_arguments(&in, c, argc, argv);
+    if (status == EXIT_DONE) status = c->run(&in);
+    stk_options_deinit(&in.options);
+    return status;
+}
+
+static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
         print_commands(stderr);
@@ -26,28 +41,23 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_commands(stdout);
-        return fflush(stdout) ? EXIT_FAILED : EXIT_DONE;
+        return EXIT_DONE;
     }
     const char *const name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
-    for (int i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(commands[i]->name, name) != 0) continue;
-        invocation in = {.command = commands[i], .options = STK_OPTIONS_INIT};
-        for (int a = 2; a < argc; a++)
-            if (strcmp(argv[a], "--help") == 0 || strcmp(argv[a], "-h") == 0) {
-                print_help(commands[i]);
-                return EXIT_DONE;
-            }
-        catch_interrupts();
-        int status = parse_arguments(&in, commands[i], argc - 2, argv + 2);
-        if (status == EXIT_DONE) status = commands[i]->run(&in);
-        stk_options_deinit(&in.options);
-        /* What was to be shown must have gone out: a full disk behind stdout is a failure. */
-        if (fflush(stdout) && status == EXIT_DONE) {
-            perror("stoker: stdout");
-            status = EXIT_FAILED;
-        }
-        return status;
-    }
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(commands[i]->name, name) == 0) return start(commands[i], argc - 2, argv + 2);
     fprintf(stderr, "stoker: unknown command %s: `stoker --help` lists the commands\n", argv[1]);
     return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    const int status = dispatch(argc, argv);
+    /* What was to be shown must have gone out: a full disk behind stdout is a failure. */
+    const bool lost = ferror(stdout) != 0;
+    if ((fflush(stdout) || lost) && status == EXIT_DONE) {
+        perror("stoker: cannot write the output");
+        return EXIT_FAILED;
+    }
+    return status;
 }

@@ -16,7 +16,8 @@ int fail_with(const stk_error *err)
         return EXIT_INTERRUPTED;
     }
     stk_error_print(stderr, err);
-    if (err->stage == STK_STAGE_OPTIONS) return EXIT_USAGE; /* also a configuration that cannot be opened */
+    /* Also a configuration or a state that cannot be opened. */
+    if (err->stage == STK_STAGE_OPTIONS || err->stage == STK_STAGE_STATE) return EXIT_USAGE;
     switch (err->status) {
     case STK_ERR_OPTION:
     case STK_ERR_MODEL:

@@ -146,9 +146,12 @@ stk_status stk_state_load(stk_state *state, const char *path, stk_error *err)
     *state = (stk_state){0};
     char *text;
     size_t size_bytes;
-    STK_TRY(stk_file_read(&text, &size_bytes, path, STK_STATE_TEXT_MAX, STK_TAG_ENGINE, err));
-    const stk_status status = stk_state_parse(state, text, size_bytes, err);
+    stk_status status = stk_file_read(&text, &size_bytes, path, STK_STATE_TEXT_MAX, STK_TAG_ENGINE, err);
+    if (status == STK_OK) status = stk_state_parse(state, text, size_bytes, err);
     stk_free(text);
-    if (status < 0) stk_error_file(err, path, 0);
+    if (status < 0) {
+        stk_error_file(err, path, 0);
+        stk_error_stage(err, STK_STAGE_STATE);
+    }
     return status;
 }
