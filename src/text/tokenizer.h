@@ -33,7 +33,8 @@ typedef struct stk_encoder {
     struct stk_piece_cache *cache; /* short pieces met before */
 } stk_encoder;
 
-/* max_text_bytes < 2^30: of all that is appended between two clears.  deinit is fine after a failed init and on zeros. */
+/* max_text_bytes < 2^30: of all that is appended between two clears.  deinit is fine after a failed init and on
+ * zeros. */
 stk_status stk_encoder_init(stk_encoder *encoder, uint64_t max_text_bytes, stk_error *err) STK_MUST_USE;
 void stk_encoder_deinit(stk_encoder *encoder);
 

@@ -142,7 +142,8 @@ static stk_status encode_short(stk_encoder *e, const stk_tokenizer *t, const chu
         id[0] = t->bpe.byte_id[*piece];
         return put_piece(e, t, c, at, id, 1, err);
     }
-    if (size_bytes > CACHED_BYTES) return put_piece(e, t, c, at, id, stk_bpe_short(id, &t->bpe, piece, size_bytes), err);
+    if (size_bytes > CACHED_BYTES)
+        return put_piece(e, t, c, at, id, stk_bpe_short(id, &t->bpe, piece, size_bytes), err);
 
     const uint32_t hash = hash_piece(piece, size_bytes);
     cached *const slot = &e->cache->slot[hash & (CACHE_SLOTS - 1)];
@@ -225,8 +226,8 @@ stk_status stk_encoder_append(stk_encoder *encoder, const stk_tokenizer *tokeniz
         size_t at = from;
         const stk_added_token *const token = live ? next_added(tokenizer, text, &at) : NULL;
         const size_t chunk_end = live ? at : text.size_bytes;
-        if (chunk_end > from)
-            STK_TRY(encode_chunk(encoder, tokenizer, (stk_str){text.data + from, chunk_end - from}, base_bytes + from, err));
+        const stk_str before = {text.data + from, chunk_end - from};
+        STK_TRY(encode_chunk(encoder, tokenizer, before, base_bytes + from, err));
         from = chunk_end;
         if (!token) continue;
         STK_TRY(reserve_ids(encoder, 1, err));

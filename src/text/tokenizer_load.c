@@ -190,8 +190,8 @@ static stk_status load_merge(loader *l, const json_t *merge, uint32_t rank)
                           STK_STR_ARGS(right));
     }
     if (known) return STK_OK;
-    return REFUSE(l, "merge %u: \"%.*s\", \"%.*s\" or both together are not in the vocabulary", rank, STK_STR_ARGS(left),
-                  STK_STR_ARGS(right));
+    return REFUSE(l, "merge %u: \"%.*s\", \"%.*s\" or both together are not in the vocabulary", rank,
+                  STK_STR_ARGS(left), STK_STR_ARGS(right));
 }
 
 static stk_status load_merges(loader *l, const json_t *merges)
@@ -257,7 +257,8 @@ static stk_status load_pre_tokenizer(loader *l, const json_t *pre_tokenizer)
     if (!is_string(json_object_get(pre_tokenizer, "type"), "Sequence") || json_array_size(list) != 2 ||
         !is_string(json_object_get(split, "type"), "Split") || !is_string(json_object_get(bytes, "type"), "ByteLevel"))
         return REFUSE(l, "the pre-tokenizer is not a Sequence of Split and ByteLevel, as Qwen's are");
-    if (!json_is_false(json_object_get(bytes, "add_prefix_space")) || !json_is_false(json_object_get(bytes, "use_regex")))
+    if (!json_is_false(json_object_get(bytes, "add_prefix_space")) ||
+        !json_is_false(json_object_get(bytes, "use_regex")))
         return REFUSE(l, "the pre-tokenizer's ByteLevel must have add_prefix_space and use_regex false");
     return load_pattern(l, split);
 }
@@ -281,8 +282,8 @@ static stk_status check_added_id(loader *l, const stk_added_token *token, int32_
     const int32_t regular = in_alphabet ? stk_vocab_find(l->t, l->token.data, l->token.size_bytes) : -1;
     const int32_t expected = regular >= 0 ? regular : (*next_id)++;
     if (token->id == expected) return STK_OK;
-    return REFUSE(l, "added token \"%.*s\" has id %d, and its place gives it %d: ids follow the vocabulary without holes",
-                  STK_STR_ARGS(token->text), token->id, expected);
+    return REFUSE(l, "added token \"%.*s\" has id %d, and its place gives it %d: ids follow the vocabulary "
+                     "without holes", STK_STR_ARGS(token->text), token->id, expected);
 }
 
 static stk_status load_added_token(loader *l, const json_t *value, int32_t *next_id)
@@ -297,7 +298,8 @@ static stk_status load_added_token(loader *l, const json_t *value, int32_t *next
         return REFUSE(l, "an added token has %zu bytes; 1 to %d are taken", text.size_bytes, MAX_ADDED_BYTES);
     for (size_t i = 0; i < sizeof off / sizeof *off; i++)
         if (!is_off(json_object_get(value, off[i])))
-            return REFUSE(l, "added token \"%.*s\" has the flag %s, which is not supported", STK_STR_ARGS(text), off[i]);
+            return REFUSE(l, "added token \"%.*s\" has the flag %s, which is not supported", STK_STR_ARGS(text),
+                          off[i]);
 
     char *const copy = stk_pool_take(&l->t->added_texts, text.size_bytes);
     if (!copy) return stk_fail(l->err, STK_ERR_NOMEM, "out of memory: an added token");

@@ -26,7 +26,7 @@ struct stk_tokenizer {
 
     stk_added_token *added;      /* in the order of the file */
     uint32_t *added_order;       /* their indices by text, bytewise */
-    uint32_t added_first[257];   /* tokens whose text begins with byte b: added_order[added_first[b] .. added_first[b + 1]) */
+    uint32_t added_first[257];   /* by first byte b: added_order[added_first[b]] to before added_first[b + 1] */
     uint32_t added_count;
     stk_pool added_texts;
 };
