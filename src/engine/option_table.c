@@ -67,7 +67,7 @@ static const stk_option_row rows[] = {
     {{"limits.record_bytes", "size", "64MiB", "", 1, 1 << 30, S, WHOLE_RUN, "bytes of one record"}, STK_KIND_SIZE, LIMIT(record_bytes)},
     {{"limits.json_depth", "int", "64", "", 1, 1024, S, WHOLE_RUN, "nesting of a record"}, STK_KIND_INT, LIMIT(json_depth)},
     {{"limits.media_per_record", "int", "4096", "", 1, 65536, S, WHOLE_RUN, "media of one record"}, STK_KIND_INT, LIMIT(media_per_record)},
-    {{"limits.text_bytes", "size", "64MiB", "", 1, 1 << 30, S, WHOLE_RUN, "rendered text of one record"}, STK_KIND_SIZE, LIMIT(text_bytes)},
+    {{"limits.text_bytes", "size", "8MiB", "", 1, 1 << 30, S, WHOLE_RUN, "rendered text of one record"}, STK_KIND_SIZE, LIMIT(text_bytes)},
     {{"limits.jpeg_scans", "int", "100", "", 1, 65536, S, WHOLE_RUN, "scans of a progressive JPEG"}, STK_KIND_INT, LIMIT(jpeg_scans)},
 };
 

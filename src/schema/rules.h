@@ -47,6 +47,6 @@ typedef struct stk_limits {
 
 #define STK_LIMITS_DEFAULT                                                                                 \
     ((stk_limits){.media_bytes = 256u << 20, .media_px = 178956970u, .record_bytes = 64u << 20,            \
-                  .json_depth = 64, .media_per_record = 4096, .text_bytes = 64u << 20, .jpeg_scans = 100})
+                  .json_depth = 64, .media_per_record = 4096, .text_bytes = 8u << 20, .jpeg_scans = 100})
 
 #endif
