@@ -1,4 +1,5 @@
-/* args.c - arguments and flags: those of the command, and every option of the table (dashes for underscores). */
+/* args.c - arguments and flags: those of the command, and every option of the table (dashes for underscores).
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -19,7 +20,8 @@ int usage_error(const command *c, const char *format, ...)
     return EXIT_USAGE;
 }
 
-static const flag set_flag = {"set", "KEY=VALUE", "any option, also of one data set: --set data.docs.labels=last"};
+static const flag set_flag = {"set", "KEY=VALUE",
+                              "any option, also of one data set: --set data.docs.labels=last"};
 
 static const flag *find_flag(const command *c, const char *name)
 {
@@ -48,7 +50,8 @@ static const stk_option *find_option(const char *name)
     return NULL;
 }
 
-/* The row of an option that is given with --set: "limits.json_depth", "data.docs.path", "data.docs.labels". */
+/* The row of an option that is given with --set: "limits.json_depth", "data.docs.path", "data.docs.labels".
+ */
 static const stk_option *find_set_option(const char *name)
 {
     const char *const last = strrchr(name, '.');
@@ -62,15 +65,18 @@ static const stk_option *find_set_option(const char *name)
     return in_set ? find_option(last + 1) : NULL;
 }
 
-/* On a command line a path starts from the working folder; in a configuration, from the configuration's own. */
+/* On a command line a path starts from the working folder; in a configuration, from the configuration's own.
+ */
 static int apply_option(invocation *in, const stk_option *option, const char *name, const char *value)
 {
     stk_error err;
     char absolute[2 * PATH_MAX], folder[PATH_MAX];
-    const bool is_path = option && strncmp(option->type, "path", 4) == 0 && *value && *value != '/' && *value != '[' && *value != '"' &&
-                         !strstr(value, "://") && strcmp(value, "null") != 0;
+    const bool is_path = option && strncmp(option->type, "path", 4) == 0 && *value && *value != '/' &&
+                         *value != '[' && *value != '"' && !strstr(value, "://") &&
+                         strcmp(value, "null") != 0;
     if (is_path) {
-        if (!getcwd(folder, sizeof folder)) return usage_error(in->command, "the working folder is gone: give absolute paths");
+        if (!getcwd(folder, sizeof folder))
+            return usage_error(in->command, "the working folder is gone: give absolute paths");
         if ((size_t)snprintf(absolute, sizeof absolute, "%s/%s", folder, value) >= sizeof absolute)
             return usage_error(in->command, "--%s: the path is too long", name);
         value = absolute;
@@ -103,7 +109,8 @@ static int take_flag(invocation *in, int argc, char **argv, int at)
 {
     const command *const c = in->command;
     char name[160];
-    const char *const text = strcmp(argv[at], "-o") == 0 ? "output" : argv[at] + 2, *const equals = strchr(text, '=');
+    const char *const text = strcmp(argv[at], "-o") == 0 ? "output" : argv[at] + 2, *const equals =
+                                                                                        strchr(text, '=');
     const size_t length = equals ? (size_t)(equals - text) : strlen(text);
     if (length == 0 || length >= sizeof name) return -usage_error(c, "unknown flag %.80s", argv[at]);
     memcpy(name, text, length);
@@ -157,7 +164,8 @@ const char *flag_of(const invocation *in, const char *name)
     return NULL;
 }
 
-bool number_of(const invocation *in, const char *name, int64_t low, int64_t high, int64_t otherwise, int64_t *value)
+bool number_of(const invocation *in, const char *name, int64_t low, int64_t high, int64_t otherwise,
+               int64_t *value)
 {
     const char *const text = flag_of(in, name);
     *value = otherwise;
@@ -166,7 +174,8 @@ bool number_of(const invocation *in, const char *name, int64_t low, int64_t high
     errno = 0;
     const long long number = strtoll(text, &end, 10);
     if (end == text || *end || errno || number < low || number > high) {
-        usage_error(in->command, "--%s: %s is no whole number from %lld to %lld", name, text, (long long)low, (long long)high);
+        usage_error(in->command, "--%s: %s is no whole number from %lld to %lld", name, text, (long long)low,
+                    (long long)high);
         return false;
     }
     *value = number;
@@ -186,14 +195,16 @@ static void print_flag(const char *name, const char *value, const char *help)
 
 void print_help(const command *c)
 {
-    printf("usage: stoker %s %s%s[FLAGS]\n\n%s.\n", c->name, c->arguments, c->arguments[0] ? " " : "", c->summary);
+    printf("usage: stoker %s %s%s[FLAGS]\n\n%s.\n", c->name, c->arguments, c->arguments[0] ? " " : "",
+           c->summary);
     if (c->text) printf("\n%s\n", c->text);
     printf("\nFlags\n");
     for (const flag *f = c->flags; f && f->name; f++) print_flag(f->name, f->value, f->help);
     print_flag("help", NULL, "this text");
     if (!c->reads_config) return;
     print_flag(set_flag.name, set_flag.value, set_flag.help);
-    printf("\nOptions of the configuration, which flags override (`stoker options` tells more).  On a command line a path starts\n"
+    printf("\nOptions of the configuration, which flags override (`stoker options` tells more).  On a "
+           "command line a path starts\n"
            "from the working folder.\n");
     size_t count;
     const stk_option *const table = stk_option_table(&count);

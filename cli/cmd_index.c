@@ -13,18 +13,28 @@ static int run_index(const invocation *in)
     live_line_end();
     if (status < 0) return fail_with(&err);
     int code = EXIT_DONE;
-    if (flag_of(in, "json")) code = print_json(index_report_json(report));
-    else print_index_report(report);
+    if (flag_of(in, "json"))
+        code = print_json(index_report_json(report));
+    else
+        print_index_report(report);
     stk_index_report_destroy(report);
     return code;
 }
 
 static const flag index_flags[] = {{"json", NULL, "print one JSON document"}, {0}};
 
-const command index_command = {.name = "index", .arguments = "CONFIG", .least = 1, .most = 1, .reads_config = true, .flags = index_flags,
-                               .run = run_index, .summary = "collect the facts of all records and media; list what is unusable and why",
-                               .text = "Goes on where an interrupted build stopped; reads only what changed since.  --index verify decodes every\n"
-                                       "medium once."};
+const command index_command = {
+    .name = "index",
+    .arguments = "CONFIG",
+    .least = 1,
+    .most = 1,
+    .reads_config = true,
+    .flags = index_flags,
+    .run = run_index,
+    .summary = "collect the facts of all records and media; list what is unusable and why",
+    .text = "Goes on where an interrupted build stopped; reads only what changed since.  --index verify "
+            "decodes every\n"
+            "medium once."};
 
 static int run_plan(const invocation *in)
 {
@@ -35,21 +45,31 @@ static int run_plan(const invocation *in)
     const stk_status status = stk_plan_count(&c, &in->options, (uint32_t)ranks, &err);
     if (status < 0) return fail_with(&err);
     if (flag_of(in, "json"))
-        return print_json(json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "schema", 1, "steps", (json_int_t)c.steps,
-                                    "epoch_rows", (json_int_t)c.epoch_rows, "samples", (json_int_t)c.samples, "tokens",
-                                    (json_int_t)c.tokens, "visual_tokens", (json_int_t)c.visual_tokens, "supervised_tokens",
-                                    (json_int_t)c.supervised_tokens, "images", (json_int_t)c.images, "filler_rows",
-                                    (json_int_t)c.filler_rows, "largest_micro_bytes", (json_int_t)c.largest_micro_bytes, "fingerprint",
-                                    c.fingerprint));
+        return print_json(json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "schema", 1,
+                                    "steps", (json_int_t)c.steps, "epoch_rows", (json_int_t)c.epoch_rows,
+                                    "samples", (json_int_t)c.samples, "tokens", (json_int_t)c.tokens,
+                                    "visual_tokens", (json_int_t)c.visual_tokens, "supervised_tokens",
+                                    (json_int_t)c.supervised_tokens, "images", (json_int_t)c.images,
+                                    "filler_rows", (json_int_t)c.filler_rows, "largest_micro_bytes",
+                                    (json_int_t)c.largest_micro_bytes, "fingerprint", c.fingerprint));
     printf("steps              %12" PRIu64 "   %" PRIu64 " rows an epoch\n", c.steps, c.epoch_rows);
-    printf("samples            %12" PRIu64 "   %" PRIu64 " images, %" PRIu64 " filler rows\n", c.samples, c.images, c.filler_rows);
-    printf("tokens             %12" PRIu64 "   visual %" PRIu64 ", supervised %" PRIu64 "\n", c.tokens, c.visual_tokens, c.supervised_tokens);
+    printf("samples            %12" PRIu64 "   %" PRIu64 " images, %" PRIu64 " filler rows\n", c.samples,
+           c.images, c.filler_rows);
+    printf("tokens             %12" PRIu64 "   visual %" PRIu64 ", supervised %" PRIu64 "\n", c.tokens,
+           c.visual_tokens, c.supervised_tokens);
     printf("largest micro-batch %11.1f MiB\n", (double)c.largest_micro_bytes / (1 << 20));
     printf("fingerprint        %s\n", c.fingerprint);
     return EXIT_DONE;
 }
 
-static const flag plan_flags[] = {{"ranks", "N", "data-parallel ranks"}, {"json", NULL, "print one JSON document"}, {0}};
+static const flag plan_flags[] = {
+    {"ranks", "N", "data-parallel ranks"}, {"json", NULL, "print one JSON document"}, {0}};
 
-const command plan_command = {.name = "plan", .arguments = "CONFIG", .least = 1, .most = 1, .reads_config = true, .flags = plan_flags,
-                              .run = run_plan, .summary = "count steps, samples and tokens of a run before it starts"};
+const command plan_command = {.name = "plan",
+                              .arguments = "CONFIG",
+                              .least = 1,
+                              .most = 1,
+                              .reads_config = true,
+                              .flags = plan_flags,
+                              .run = run_plan,
+                              .summary = "count steps, samples and tokens of a run before it starts"};

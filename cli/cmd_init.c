@@ -1,7 +1,8 @@
-/* cmd_init.c - `stoker init`: looks at a manifest and a checkpoint folder, and writes a commented configuration.
+/* cmd_init.c - `stoker init`: looks at a manifest and a checkpoint folder, and writes a commented
+ * configuration.
  *
- * The first records tell columns and roles; what the checkpoint's template is, opening the configuration tells: one that
- * is not known is declared as the usual turn format of Qwen, and the file says so. */
+ * The first records tell columns and roles; what the checkpoint's template is, opening the configuration
+ * tells: one that is not known is declared as the usual turn format of Qwen, and the file says so. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -14,8 +15,8 @@ enum { LOOK_BYTES = 1 << 20, LOOK_RECORDS = 50, NAMES_MAX = 16 };
 
 /* What the first records say. */
 typedef struct found {
-    char messages[64], images[64]; /* columns that are not the usual ones; "" otherwise */
-    char role[NAMES_MAX][32];      /* names without a usual meaning, */
+    char messages[64], images[64];  /* columns that are not the usual ones; "" otherwise */
+    char role[NAMES_MAX][32];       /* names without a usual meaning, */
     const char *meaning[NAMES_MAX]; /* and what they seem to be */
     bool has_tool;
     int role_count, records;
@@ -47,10 +48,13 @@ static bool names_media(const char *text)
 /* What a name is taken for: by the words in it, else by its place. */
 static const char *meaning_of(const char *role, size_t place)
 {
-    static const struct { const char *word, *meaning; } words[] = {
-        {"sys", "system"}, {"instruction", "system"}, {"assist", "assistant"}, {"bot", "assistant"}, {"model", "assistant"}, {"gpt", "assistant"},
-        {"ai", "assistant"}, {"answer", "assistant"}, {"tool", "tool"}, {"function", "tool"}, {"user", "user"}, {"human", "user"},
-        {"question", "user"}};
+    static const struct {
+        const char *word, *meaning;
+    } words[] = {{"sys", "system"},    {"instruction", "system"}, {"assist", "assistant"},
+                 {"bot", "assistant"}, {"model", "assistant"},    {"gpt", "assistant"},
+                 {"ai", "assistant"},  {"answer", "assistant"},   {"tool", "tool"},
+                 {"function", "tool"}, {"user", "user"},          {"human", "user"},
+                 {"question", "user"}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcasestr(role, words[i].word)) return words[i].meaning;
     return place % 2 ? "assistant" : "user";
@@ -58,14 +62,17 @@ static const char *meaning_of(const char *role, size_t place)
 
 static void look_at_roles(found *f, const json_t *turns)
 {
-    static const char *const usual[] = {"system", "user", "human", "assistant", "gpt", "tool", "observation", "function_response", NULL};
+    static const char *const usual[] = {
+        "system", "user", "human", "assistant", "gpt", "tool", "observation", "function_response", NULL};
     static const char *const tools[] = {"tool", "observation", "function_response", NULL};
     size_t i;
     const json_t *turn;
-    json_array_foreach(turns, i, turn) {
+    json_array_foreach(turns, i, turn)
+    {
         const char *const role = role_of(turn);
         if (role && is_usual(role, tools)) f->has_tool = true;
-        if (!role || is_usual(role, usual) || f->role_count == NAMES_MAX || strlen(role) >= sizeof f->role[0]) continue;
+        if (!role || is_usual(role, usual) || f->role_count == NAMES_MAX || strlen(role) >= sizeof f->role[0])
+            continue;
         int known = 0;
         while (known < f->role_count && strcmp(f->role[known], role) != 0) known++;
         if (known < f->role_count) continue;
@@ -81,7 +88,8 @@ static void look_at_record(found *f, json_t *record)
     const char *key;
     json_t *value;
     f->records++;
-    json_object_foreach(record, key, value) {
+    json_object_foreach(record, key, value)
+    {
         const json_t *const first = json_array_get(value, 0);
         if (first && role_of(first)) {
             look_at_roles(f, value);
@@ -89,7 +97,8 @@ static void look_at_record(found *f, json_t *record)
             continue;
         }
         const char *const text = json_string_value(first ? first : value);
-        if (text && names_media(text) && !is_usual(key, images) && strlen(key) < sizeof f->images) strcpy(f->images, key);
+        if (text && names_media(text) && !is_usual(key, images) && strlen(key) < sizeof f->images)
+            strcpy(f->images, key);
     }
 }
 
@@ -110,7 +119,9 @@ static bool look_at(found *f, const char *path)
     while (f->records < LOOK_RECORDS) {
         while (at < size && strchr(" \t\r\n[,", text[at])) at++;
         json_error_t where;
-        json_t *const record = at < size ? json_loadb(text + at, size - at, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &where) : NULL;
+        json_t *const record =
+            at < size ? json_loadb(text + at, size - at, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &where)
+                      : NULL;
         if (!record) break;
         at += (size_t)where.position;
         if (json_is_object(record)) look_at_record(f, record);
@@ -125,9 +136,12 @@ static void put_quoted(FILE *to, const char *text)
 {
     fputc('"', to);
     for (; *text; text++) {
-        if (*text == '"' || *text == '\\') fprintf(to, "\\%c", *text);
-        else if ((unsigned char)*text < 0x20) fprintf(to, "\\x%02x", (unsigned)*text);
-        else fputc(*text, to);
+        if (*text == '"' || *text == '\\')
+            fprintf(to, "\\%c", *text);
+        else if ((unsigned char)*text < 0x20)
+            fprintf(to, "\\x%02x", (unsigned)*text);
+        else
+            fputc(*text, to);
     }
     fputc('"', to);
 }
@@ -147,14 +161,18 @@ static void write_config(FILE *to, const found *f, const char *manifest, const c
     put_quoted(to, model);
     fputs("\ndata:\n  - path: ", to);
     put_quoted(to, manifest);
-    fputs("\n    # media_root: FOLDER      # where relative image paths start; default: the manifest's own folder\n", to);
+    fputs("\n    # media_root: FOLDER      # where relative image paths start; default: the manifest's own "
+          "folder\n",
+          to);
     if (f->messages[0] || f->images[0]) {
         fputs("    columns:                  # where a record keeps what\n", to);
         put_pair(to, "messages", f->messages);
         put_pair(to, "images", f->images);
     }
     if (f->role_count) {
-        fputs("    roles:                    # names that have no usual meaning, and a guess: system, user, assistant or tool\n", to);
+        fputs("    roles:                    # names that have no usual meaning, and a guess: system, user, "
+              "assistant or tool\n",
+              to);
         for (int i = 0; i < f->role_count; i++) {
             fputs("      ", to);
             put_quoted(to, f->role[i]);
@@ -162,14 +180,17 @@ static void write_config(FILE *to, const found *f, const char *manifest, const c
         }
     }
     if (turn_format) {
-        fputs("# The checkpoint's chat template is not one that Stoker knows.  This is the usual turn format of Qwen: compare it.\n"
+        fputs("# The checkpoint's chat template is not one that Stoker knows.  This is the usual turn format "
+              "of Qwen: compare it.\n"
               "template:\n"
               "  system:    {before: \"<|im_start|>system\\n\",    after: \"<|im_end|>\\n\"}\n"
               "  user:      {before: \"<|im_start|>user\\n\",      after: \"<|im_end|>\\n\"}\n"
-              "  assistant: {before: \"<|im_start|>assistant\\n\", after: \"<|im_end|>\\n\", train: [text, \"<|im_end|>\\n\"]}\n"
+              "  assistant: {before: \"<|im_start|>assistant\\n\", after: \"<|im_end|>\\n\", train: [text, "
+              "\"<|im_end|>\\n\"]}\n"
               "  image: \"<|vision_start|><|image_pad|><|vision_end|>\"\n",
               to);
-        if (f->has_tool) fputs("  tool:      {before: \"<|im_start|>tool\\n\",      after: \"<|im_end|>\\n\"}\n", to);
+        if (f->has_tool)
+            fputs("  tool:      {before: \"<|im_start|>tool\\n\",      after: \"<|im_end|>\\n\"}\n", to);
     }
     fputs("batch: 8                      # rows per step, over all ranks\n"
           "epochs: 1\n"
@@ -192,7 +213,8 @@ static void remove_folder(const char *path)
 {
     DIR *const folder = opendir(path);
     for (const struct dirent *entry; folder && (entry = readdir(folder));)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) unlinkat(dirfd(folder), entry->d_name, 0);
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            unlinkat(dirfd(folder), entry->d_name, 0);
     if (folder) closedir(folder);
     if (rmdir(path)) fprintf(stderr, "stoker init: %s was left behind: %s\n", path, strerror(errno));
 }
@@ -202,7 +224,8 @@ static stk_status try_config(const char *path, stk_error *err)
 {
     const char *const base = getenv("TMPDIR");
     char folder[4096];
-    if ((size_t)snprintf(folder, sizeof folder, "%s/stoker-init-XXXXXX", base && base[0] == '/' ? base : "/tmp") >= sizeof folder ||
+    if ((size_t)snprintf(folder, sizeof folder, "%s/stoker-init-XXXXXX",
+                         base && base[0] == '/' ? base : "/tmp") >= sizeof folder ||
         !mkdtemp(folder))
         return STK_OK; /* cannot be tried here: `stoker index` will say it */
     stk_options options = STK_OPTIONS_INIT;
@@ -215,11 +238,13 @@ static stk_status try_config(const char *path, stk_error *err)
     return status == STK_ERR_INTERRUPTED ? STK_OK : status;
 }
 
-static bool write_file(const char *path, const found *f, const char *manifest, const char *model, bool turn_format, const char *mode)
+static bool write_file(const char *path, const found *f, const char *manifest, const char *model,
+                       bool turn_format, const char *mode)
 {
     FILE *const to = fopen(path, mode);
     if (!to) {
-        fprintf(stderr, "stoker init: %s: %s%s\n", path, strerror(errno), errno == EEXIST ? ": name another file with -o, or remove it" : "");
+        fprintf(stderr, "stoker init: %s: %s%s\n", path, strerror(errno),
+                errno == EEXIST ? ": name another file with -o, or remove it" : "");
         return false;
     }
     write_config(to, f, manifest, model, turn_format);
@@ -240,22 +265,29 @@ static char *absolute(const char *path)
 
 static int run_init(const invocation *in)
 {
-    const char *const model = flag_of(in, "model"), *const output = flag_of(in, "output") ? flag_of(in, "output") : "stoker.yaml";
+    const char *const model = flag_of(in, "model"), *const output = flag_of(in, "output")
+                                                                        ? flag_of(in, "output")
+                                                                        : "stoker.yaml";
     if (!model) return usage_error(in->command, "--model is missing: the checkpoint folder");
     found f = {0};
     char *const manifest_path = absolute(in->argument[0]), *const model_path = absolute(model);
     int status = EXIT_USAGE;
     stk_error err;
-    if (manifest_path && model_path && look_at(&f, manifest_path) && write_file(output, &f, manifest_path, model_path, false, "wx")) {
+    if (manifest_path && model_path && look_at(&f, manifest_path) &&
+        write_file(output, &f, manifest_path, model_path, false, "wx")) {
         stk_status tried = try_config(output, &err);
         const bool declared = tried == STK_ERR_MODEL && strstr(err.message, "template");
-        if (declared && write_file(output, &f, manifest_path, model_path, true, "w")) tried = try_config(output, &err);
+        if (declared && write_file(output, &f, manifest_path, model_path, true, "w"))
+            tried = try_config(output, &err);
         if (tried < 0) {
             status = fail_with(&err);
             fprintf(stderr, "stoker init: %s was written; mend this in it\n", output);
         } else {
-            printf("%s: from %d records of %s; next: stoker index %s\n", output, f.records, in->argument[0], output);
-            if (f.role_count) printf("check `roles` in it: %d names have no usual meaning, and were guessed\n", f.role_count);
+            printf("%s: from %d records of %s; next: stoker index %s\n", output, f.records, in->argument[0],
+                   output);
+            if (f.role_count)
+                printf("check `roles` in it: %d names have no usual meaning, and were guessed\n",
+                       f.role_count);
             if (declared) printf("check `template` in it: the checkpoint's own is not known\n");
             status = EXIT_DONE;
         }
@@ -265,11 +297,19 @@ static int run_init(const invocation *in)
     return status;
 }
 
-static const flag init_flags[] = {{"model", "DIR", "the checkpoint folder"},
-                                  {"output", "FILE", "where to write it (also -o); default stoker.yaml; never overwritten"},
-                                  {0}};
+static const flag init_flags[] = {
+    {"model", "DIR", "the checkpoint folder"},
+    {"output", "FILE", "where to write it (also -o); default stoker.yaml; never overwritten"},
+    {0}};
 
-const command init_command = {.name = "init", .arguments = "MANIFEST", .least = 1, .most = 1, .flags = init_flags, .run = run_init,
-                              .summary = "look at a manifest and a checkpoint folder, and write a configuration",
-                              .text = "Tells columns and roles from the first records, and whether the checkpoint's chat template is known.  What is\n"
+const command init_command = {.name = "init",
+                              .arguments = "MANIFEST",
+                              .least = 1,
+                              .most = 1,
+                              .flags = init_flags,
+                              .run = run_init,
+                              .summary =
+                                  "look at a manifest and a checkpoint folder, and write a configuration",
+                              .text = "Tells columns and roles from the first records, and whether the "
+                                      "checkpoint's chat template is known.  What is\n"
                                       "a guess is marked in the file."};

@@ -9,9 +9,9 @@
 typedef struct replay {
     const invocation *in;
     int64_t step, world;
-    uint8_t (*row)[16];   /* row digests of the step, by row */
+    uint8_t (*row)[16]; /* row digests of the step, by row */
     bool *row_known;
-    bool rows_refused;    /* this form of batch has no row digests */
+    bool rows_refused; /* this form of batch has no row digests */
     uint64_t row_count;
 } replay;
 
@@ -27,7 +27,7 @@ static int keep_rows(replay *r, const stk_batch *batch, const stk_batch_info *in
 {
     stk_error err;
     size_t count = stk_batch_sample_count(batch);
-    uint8_t (*const digest)[16] = calloc(count + 1, 16);
+    uint8_t(*const digest)[16] = calloc(count + 1, 16);
     if (!digest) return EXIT_FAILED;
     const stk_status status = stk_batch_row_digests(batch, digest, &count, &err);
     uint32_t rows = 0;
@@ -44,7 +44,8 @@ static int keep_rows(replay *r, const stk_batch *batch, const stk_batch_info *in
     free(digest);
     /* Forms of batches that have no row digests (docs/determinism.md): those of the micro-batches stand. */
     if (status == STK_ERR_USAGE) {
-        if (!r->rows_refused) fprintf(stderr, "stoker replay: no digests of rows and step: %s\n", err.message);
+        if (!r->rows_refused)
+            fprintf(stderr, "stoker replay: no digests of rows and step: %s\n", err.message);
         r->rows_refused = true;
         return EXIT_DONE;
     }
@@ -53,15 +54,15 @@ static int keep_rows(replay *r, const stk_batch *batch, const stk_batch_info *in
 
 static void print_batch(const stk_batch *batch, const stk_batch_info *info)
 {
-    printf("step %" PRIu64 ", rank %u of %u, micro-batch %u of %u: %" PRIu64 " tokens (%" PRIu64 " visual, %" PRIu64 " supervised; %" PRIu64
-           " in the step), %" PRIu64 " images\n",
-           info->step, info->rank, info->world, info->micro, info->micro_count, info->tokens, info->visual_tokens, info->loss_tokens,
-           info->step_loss_tokens, info->images);
+    printf("step %" PRIu64 ", rank %u of %u, micro-batch %u of %u: %" PRIu64 " tokens (%" PRIu64
+           " visual, %" PRIu64 " supervised; %" PRIu64 " in the step), %" PRIu64 " images\n",
+           info->step, info->rank, info->world, info->micro, info->micro_count, info->tokens,
+           info->visual_tokens, info->loss_tokens, info->step_loss_tokens, info->images);
     for (size_t i = 0; i < stk_batch_sample_count(batch); i++) {
         stk_batch_sample s;
         stk_batch_sample_at(batch, i, &s);
-        printf("  row %3u at %6u  %6u tokens  %s%s%s\n", s.row, s.offset, s.tokens, s.filler ? "(filler)" : s.id, s.masked ? "  masked: " : "",
-               s.reason);
+        printf("  row %3u at %6u  %6u tokens  %s%s%s\n", s.row, s.offset, s.tokens,
+               s.filler ? "(filler)" : s.id, s.masked ? "  masked: " : "", s.reason);
     }
     for (size_t i = 0; i < stk_batch_field_count(batch); i++) {
         const stk_view v = stk_batch_field_at(batch, i);
@@ -77,7 +78,8 @@ static int replay_one(replay *r, uint32_t rank, uint32_t micro, uint32_t *micro_
     stk_error err;
     stk_batch *batch;
     const char *const dump = flag_of(r->in, "dump"), *const digest = flag_of(r->in, "digest");
-    if (stk_replay(&batch, &r->in->options, (uint64_t)r->step, rank, (uint32_t)r->world, micro, &err) < 0) return fail_with(&err);
+    if (stk_replay(&batch, &r->in->options, (uint64_t)r->step, rank, (uint32_t)r->world, micro, &err) < 0)
+        return fail_with(&err);
     stk_batch_info info;
     stk_batch_info_get(batch, &info);
     *micro_count = info.micro_count;
@@ -117,7 +119,8 @@ static int run_replay(const invocation *in)
     replay r = {.in = in};
     int64_t rank, micro;
     if (!flag_of(in, "step")) return usage_error(in->command, "--step is missing");
-    if (!number_of(in, "step", 0, INT64_MAX, 0, &r.step) || !number_of(in, "world", 1, 1 << 20, 1, &r.world) ||
+    if (!number_of(in, "step", 0, INT64_MAX, 0, &r.step) ||
+        !number_of(in, "world", 1, 1 << 20, 1, &r.world) ||
         !number_of(in, "rank", 0, r.world - 1, -1, &rank) || !number_of(in, "micro", 0, 1 << 20, -1, &micro))
         return EXIT_USAGE;
     r.row_count = (uint64_t)in->options.batch;
@@ -126,14 +129,16 @@ static int run_replay(const invocation *in)
     int status = r.row && r.row_known ? EXIT_DONE : EXIT_FAILED;
     for (int64_t k = rank < 0 ? 0 : rank; status == EXIT_DONE && k < (rank < 0 ? r.world : rank + 1); k++) {
         uint32_t micro_count = 1, first_row = 0;
-        if (micro >= 0) status = replay_one(&r, (uint32_t)k, (uint32_t)micro, &micro_count, &first_row);
+        if (micro >= 0)
+            status = replay_one(&r, (uint32_t)k, (uint32_t)micro, &micro_count, &first_row);
         else
             for (uint32_t m = 0; status == EXIT_DONE && m < micro_count; m++) {
                 status = replay_one(&r, (uint32_t)k, m, &micro_count, &first_row);
                 if (interrupted()) status = EXIT_INTERRUPTED;
             }
     }
-    if (status == EXIT_DONE && flag_of(in, "digest") && rank < 0 && micro < 0 && !r.rows_refused) print_step(&r);
+    if (status == EXIT_DONE && flag_of(in, "digest") && rank < 0 && micro < 0 && !r.rows_refused)
+        print_step(&r);
     free(r.row);
     free(r.row_known);
     return status;
@@ -145,8 +150,15 @@ static const flag replay_flags[] = {
     {"rank", "R", "one rank; default: all"},
     {"micro", "M", "one micro-batch; default: all of the rank"},
     {"dump", "DIR", "write each micro-batch to DIR/step-S.rank-R.micro-M/: one .npy a field, and batch.json"},
-    {"digest", NULL, "print the digests of the micro-batches; of all ranks also those of the rows and of the step"},
+    {"digest", NULL,
+     "print the digests of the micro-batches; of all ranks also those of the rows and of the step"},
     {0}};
 
-const command replay_command = {.name = "replay", .arguments = "CONFIG", .least = 1, .most = 1, .reads_config = true, .flags = replay_flags,
-                                .run = run_replay, .summary = "make the batch of a step and rank again, anywhere"};
+const command replay_command = {.name = "replay",
+                                .arguments = "CONFIG",
+                                .least = 1,
+                                .most = 1,
+                                .reads_config = true,
+                                .flags = replay_flags,
+                                .run = run_replay,
+                                .summary = "make the batch of a step and rank again, anywhere"};

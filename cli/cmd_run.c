@@ -41,10 +41,10 @@ typedef struct run {
     stk_engine *engine;
     trainer *trainer;
     uint32_t ranks;
-    uint64_t first, end;    /* micro-batches of one rank: those before a resume, and where this call ends */
-    uint64_t micro_count;   /* of a step */
+    uint64_t first, end;  /* micro-batches of one rank: those before a resume, and where this call ends */
+    uint64_t micro_count; /* of a step */
     stk_ns step_ns;
-    uint8_t (*digest)[16];  /* by micro-batch of a rank, then rank */
+    uint8_t (*digest)[16];     /* by micro-batch of a rank, then rank */
     atomic_uint_fast64_t done; /* micro-batches of all ranks */
     atomic_uint ended;         /* ranks whose thread is over */
     atomic_bool stop;
@@ -59,7 +59,8 @@ static void sleep_for(stk_ns time)
 static void simulate_step(run *r, stk_ns time)
 {
     const stk_ns end = now() + time;
-    for (stk_ns left = time; left > 0 && !atomic_load(&r->stop); left = end - now()) sleep_for(left < 50 * STK_MS ? left : 50 * STK_MS);
+    for (stk_ns left = time; left > 0 && !atomic_load(&r->stop); left = end - now())
+        sleep_for(left < 50 * STK_MS ? left : 50 * STK_MS);
 }
 
 /* One micro-batch: its digest, "training", its state. */
@@ -107,10 +108,11 @@ static void show_progress(const run *r, stk_ns started)
     stk_metrics m;
     stk_engine_metrics(r->engine, &m);
     const double elapsed = seconds(now() - started) + 1e-9;
-    live_line("step %" PRIu64 " of %" PRIu64 "  %.1f samples/s  waited %.0f %%  ready %" PRIu64 "  memory %.0f of %.0f MiB  masked %" PRIu64,
-              (atomic_load(&r->done) / r->ranks + r->first) / r->micro_count, r->end / r->micro_count, (double)m.samples / elapsed,
-              100 * seconds(m.wait_ns) / elapsed / r->ranks, m.ready, (double)m.held_bytes / (1 << 20), (double)m.budget_bytes / (1 << 20),
-              m.masked);
+    live_line("step %" PRIu64 " of %" PRIu64 "  %.1f samples/s  waited %.0f %%  ready %" PRIu64
+              "  memory %.0f of %.0f MiB  masked %" PRIu64,
+              (atomic_load(&r->done) / r->ranks + r->first) / r->micro_count, r->end / r->micro_count,
+              (double)m.samples / elapsed, 100 * seconds(m.wait_ns) / elapsed / r->ranks, m.ready,
+              (double)m.held_bytes / (1 << 20), (double)m.budget_bytes / (1 << 20), m.masked);
 }
 
 /* The ranks, as threads, until all are over or somebody interrupts. */
@@ -148,9 +150,9 @@ static int train_all(run *r)
 
 typedef struct result {
     stk_metrics metrics;
-    stk_ns wall_ns;                                  /* from open to the end */
-    stk_ns train_ns, wait_ns, first_wait_ns;         /* means over the ranks, so that they add up to the wall clock */
-    stk_ns all_train_ns;                             /* summed over the ranks, as the stages are over threads */
+    stk_ns wall_ns;                          /* from open to the end */
+    stk_ns train_ns, wait_ns, first_wait_ns; /* means over the ranks, so that they add up to the wall clock */
+    stk_ns all_train_ns;                     /* summed over the ranks, as the stages are over threads */
     uint64_t steps;
     size_t rss_peak_bytes;
     uint32_t cpus;
@@ -170,8 +172,9 @@ static double share(stk_ns part, stk_ns rest)
 
 static void add_stage(json_t *stages, const char *name, const stk_stage_metrics *s)
 {
-    json_object_set_new(stages, name, json_pack("{s:I, s:f, s:I}", "count", (json_int_t)s->count, "busy_s", seconds(s->busy_ns), "bytes",
-                                                (json_int_t)s->bytes));
+    json_object_set_new(stages, name,
+                        json_pack("{s:I, s:f, s:I}", "count", (json_int_t)s->count, "busy_s",
+                                  seconds(s->busy_ns), "bytes", (json_int_t)s->bytes));
 }
 
 static json_t *result_json(const result *r)
@@ -184,21 +187,33 @@ static json_t *result_json(const result *r)
     add_stage(stages, "text", &m->text);
     add_stage(stages, "place", &m->place);
     for (unsigned i = 0; i < 64; i++)
-        if (m->masked_by_reason[i]) json_object_set_new(reasons, stk_reason_name(i), json_integer((json_int_t)m->masked_by_reason[i]));
-    json_t *const root = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "schema", 1, "steps", (json_int_t)r->steps, "samples",
-                                   (json_int_t)m->samples, "filler", (json_int_t)m->filler, "tokens", (json_int_t)m->tokens,
-                                   "supervised_tokens", (json_int_t)m->supervised_tokens, "images", (json_int_t)m->images);
-    const struct { const char *name; double value; } numbers[] = {
-        {"wall_s", seconds(r->wall_ns)}, {"train_s", seconds(r->train_ns)}, {"wait_s", seconds(r->wait_ns)},
-        {"latency_factor", share(r->wait_ns, r->train_ns)}, {"serial_latency_factor", share(prepare_ns(m), r->all_train_ns)},
-        {"busy_share", share(r->train_ns, r->wait_ns)}, {"first_batch_s", seconds(m->first_batch_ns)},
-        {"samples_per_s", r->wall_ns ? (double)m->samples / seconds(r->wall_ns) : 0}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) json_object_set_new(root, numbers[i].name, json_real(numbers[i].value));
+        if (m->masked_by_reason[i])
+            json_object_set_new(reasons, stk_reason_name(i),
+                                json_integer((json_int_t)m->masked_by_reason[i]));
+    json_t *const root = json_pack(
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "schema", 1, "steps", (json_int_t)r->steps, "samples",
+        (json_int_t)m->samples, "filler", (json_int_t)m->filler, "tokens", (json_int_t)m->tokens,
+        "supervised_tokens", (json_int_t)m->supervised_tokens, "images", (json_int_t)m->images);
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"wall_s", seconds(r->wall_ns)},
+                   {"train_s", seconds(r->train_ns)},
+                   {"wait_s", seconds(r->wait_ns)},
+                   {"latency_factor", share(r->wait_ns, r->train_ns)},
+                   {"serial_latency_factor", share(prepare_ns(m), r->all_train_ns)},
+                   {"busy_share", share(r->train_ns, r->wait_ns)},
+                   {"first_batch_s", seconds(m->first_batch_ns)},
+                   {"samples_per_s", r->wall_ns ? (double)m->samples / seconds(r->wall_ns) : 0}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        json_object_set_new(root, numbers[i].name, json_real(numbers[i].value));
     json_object_set_new(root, "stages", stages);
-    json_object_set_new(root, "memory", json_pack("{s:I, s:I, s:I, s:I}", "budget_bytes", (json_int_t)m->budget_bytes, "peak_bytes",
-                                                  (json_int_t)m->peak_bytes, "rss_peak_bytes", (json_int_t)r->rss_peak_bytes, "waits",
-                                                  (json_int_t)m->budget_waits));
-    json_object_set_new(root, "failures", json_pack("{s:I, s:o}", "masked", (json_int_t)m->masked, "by_reason", reasons));
+    json_object_set_new(root, "memory",
+                        json_pack("{s:I, s:I, s:I, s:I}", "budget_bytes", (json_int_t)m->budget_bytes,
+                                  "peak_bytes", (json_int_t)m->peak_bytes, "rss_peak_bytes",
+                                  (json_int_t)r->rss_peak_bytes, "waits", (json_int_t)m->budget_waits));
+    json_object_set_new(root, "failures",
+                        json_pack("{s:I, s:o}", "masked", (json_int_t)m->masked, "by_reason", reasons));
     json_object_set_new(root, "digest", r->digest[0] ? json_string(r->digest) : json_null());
     json_object_set_new(root, "state", json_string(r->state));
     return root;
@@ -213,44 +228,55 @@ static const char *verdict_of(const result *r)
     const double cpu_share = (double)(image + text) / ((double)r->wall_ns * r->cpus + 1);
     if (share(r->wait_ns, r->train_ns) < 0.02) return "the trainer waited for nothing";
     if (later_wait < r->wait_ns / 4)
-        return "the trainer waited for the first batch and for nothing else: in a longer run this does not count";
+        return "the trainer waited for the first batch and for nothing else: in a longer run this does not "
+               "count";
     if (r->train_ns == 0 && cpu_share > 0.5)
-        return "no training was simulated (--step-ms), so this is all that the CPU gives: more cores, or workers, give more";
+        return "no training was simulated (--step-ms), so this is all that the CPU gives: more cores, or "
+               "workers, give more";
     if (cpu_share > 0.5)
-        return image > text ? "the trainer waited for the CPU, for images most of all: more cores or workers, or a lower max_pixels"
+        return image > text ? "the trainer waited for the CPU, for images most of all: more cores or "
+                              "workers, or a lower max_pixels"
                             : "the trainer waited for the CPU, for text most of all: more cores or workers";
-    if (m->fetch.busy_ns > image + text) return "the trainer waited for bytes: a faster disk, or more fetch_ahead";
-    if (m->budget_waits > m->micro_batches) return "the trainer waited while work waited for memory: raise memory";
-    if (r->train_ns == 0) return "no training was simulated (--step-ms): a trainer that takes no time is never kept busy";
+    if (m->fetch.busy_ns > image + text)
+        return "the trainer waited for bytes: a faster disk, or more fetch_ahead";
+    if (m->budget_waits > m->micro_batches)
+        return "the trainer waited while work waited for memory: raise memory";
+    if (r->train_ns == 0)
+        return "no training was simulated (--step-ms): a trainer that takes no time is never kept busy";
     return "the trainer waited although neither CPU nor disk was at its end: more workers, or more prefetch";
 }
 
 static void print_stage(const char *name, const stk_stage_metrics *s)
 {
-    printf("  %-10s %10" PRIu64 " x  %9.3f s  %10.1f MB\n", name, s->count, seconds(s->busy_ns), (double)s->bytes / 1e6);
+    printf("  %-10s %10" PRIu64 " x  %9.3f s  %10.1f MB\n", name, s->count, seconds(s->busy_ns),
+           (double)s->bytes / 1e6);
 }
 
 static void print_result(const result *r, uint32_t ranks)
 {
     const stk_metrics *const m = &r->metrics;
-    printf("%" PRIu64 " steps on %u rank%s, %" PRIu64 " samples, %" PRIu64 " images, %" PRIu64 " tokens (%" PRIu64 " supervised)\n", r->steps,
-           ranks, ranks == 1 ? "" : "s", m->samples, m->images, m->tokens, m->supervised_tokens);
+    printf("%" PRIu64 " steps on %u rank%s, %" PRIu64 " samples, %" PRIu64 " images, %" PRIu64
+           " tokens (%" PRIu64 " supervised)\n",
+           r->steps, ranks, ranks == 1 ? "" : "s", m->samples, m->images, m->tokens, m->supervised_tokens);
     printf("wall %.3f s, %.1f samples/s, first batch after %.3f s\n", seconds(r->wall_ns),
            r->wall_ns ? (double)m->samples / seconds(r->wall_ns) : 0, seconds(m->first_batch_ns));
-    printf("trainer: %.3f s at work, %.3f s waiting: latency factor %.3f (one by one it would be %.3f), busy %.1f %%\n",
-           seconds(r->train_ns), seconds(r->wait_ns), share(r->wait_ns, r->train_ns), share(prepare_ns(m), r->all_train_ns),
-           share(r->train_ns, r->wait_ns) * 100);
+    printf("trainer: %.3f s at work, %.3f s waiting: latency factor %.3f (one by one it would be %.3f), busy "
+           "%.1f %%\n",
+           seconds(r->train_ns), seconds(r->wait_ns), share(r->wait_ns, r->train_ns),
+           share(prepare_ns(m), r->all_train_ns), share(r->train_ns, r->wait_ns) * 100);
     printf("stages, summed over threads\n");
     print_stage("fetch", &m->fetch);
     print_stage("decode", &m->decode);
     print_stage("transform", &m->transform);
     print_stage("text", &m->text);
     print_stage("place", &m->place);
-    printf("memory: peak %.1f of %.1f MiB, %" PRIu64 " waits for it; process %.1f MiB\n", (double)m->peak_bytes / (1 << 20),
-           (double)m->budget_bytes / (1 << 20), m->budget_waits, (double)r->rss_peak_bytes / (1 << 20));
+    printf("memory: peak %.1f of %.1f MiB, %" PRIu64 " waits for it; process %.1f MiB\n",
+           (double)m->peak_bytes / (1 << 20), (double)m->budget_bytes / (1 << 20), m->budget_waits,
+           (double)r->rss_peak_bytes / (1 << 20));
     printf("failures: %" PRIu64 " samples masked\n", m->masked);
     for (unsigned i = 0; i < 64; i++)
-        if (m->masked_by_reason[i]) printf("  %8" PRIu64 "  %s\n", m->masked_by_reason[i], stk_reason_name(i));
+        if (m->masked_by_reason[i])
+            printf("  %8" PRIu64 "  %s\n", m->masked_by_reason[i], stk_reason_name(i));
     printf("verdict: %s\n", verdict_of(r));
     if (r->digest[0]) printf("digest %s\n", r->digest);
 }
@@ -259,7 +285,8 @@ static void print_result(const result *r, uint32_t ranks)
 static void digest_all(const run *r, char text[33])
 {
     /* A resumed run may begin inside a step: what lies before is not part of it. */
-    const uint64_t skipped = r->first % r->micro_count, steps = (r->end - r->first + skipped) / r->micro_count;
+    const uint64_t skipped = r->first % r->micro_count,
+                   steps = (r->end - r->first + skipped) / r->micro_count;
     XXH3_state_t *const state = XXH3_createState();
     if (!state) return;
     XXH3_128bits_reset(state);
@@ -318,11 +345,15 @@ static int report(const invocation *in, const run *r, result *out, int status)
     if (path && stk_state_save(state, path, &err) < 0) return fail_with(&err);
     if (status == EXIT_DONE) digest_all(r, out->digest);
     int printed = EXIT_DONE;
-    if (flag_of(in, "json")) printed = print_json(result_json(out));
-    else if (flag_of(in, "digest") && status == EXIT_DONE) printf("%s\n", out->digest);
-    else print_result(out, r->ranks);
+    if (flag_of(in, "json"))
+        printed = print_json(result_json(out));
+    else if (flag_of(in, "digest") && status == EXIT_DONE)
+        printf("%s\n", out->digest);
+    else
+        print_result(out, r->ranks);
     if (status == EXIT_INTERRUPTED)
-        fprintf(stderr, "stoker run: interrupted after %" PRIu64 " steps%s%s\n", out->steps, path ? "; go on with --resume " : "", path ? path : "");
+        fprintf(stderr, "stoker run: interrupted after %" PRIu64 " steps%s%s\n", out->steps,
+                path ? "; go on with --resume " : "", path ? path : "");
     return status == EXIT_DONE ? printed : status;
 }
 
@@ -365,7 +396,8 @@ static int run_run(const invocation *in)
     const stk_ns opened = now();
     const stk_index_progress progress = index_progress();
     const stk_engine_ranks all = {.first_rank = 0, .rank_count = r.ranks, .world = r.ranks};
-    if (stk_engine_open(&r.engine, &options, all, resume ? &state : NULL, &progress, &err) < 0) return fail_with(&err);
+    if (stk_engine_open(&r.engine, &options, all, resume ? &state : NULL, &progress, &err) < 0)
+        return fail_with(&err);
     live_line_end();
     const uint64_t step_count = stk_engine_step_count(r.engine), micros = stk_engine_micro_count(r.engine);
     r.micro_count = step_count ? micros / step_count : 1;
@@ -390,7 +422,16 @@ static const flag run_flags[] = {
     {"resume", "FILE", "go on from a saved state"},
     {0}};
 
-const command run_command = {.name = "run", .arguments = "CONFIG", .least = 1, .most = 1, .reads_config = true, .flags = run_flags, .run = run_run,
-                             .summary = "stream batches to a simulated trainer, and measure what it waits for",
-                             .text = "The latency factor is wait / (wait + train), the first batch included; beside it stands what it would be if\n"
-                                     "the same stages ran one by one.  Interrupted, it stops within a second, reports what was done, and saves the state."};
+const command run_command = {.name = "run",
+                             .arguments = "CONFIG",
+                             .least = 1,
+                             .most = 1,
+                             .reads_config = true,
+                             .flags = run_flags,
+                             .run = run_run,
+                             .summary =
+                                 "stream batches to a simulated trainer, and measure what it waits for",
+                             .text = "The latency factor is wait / (wait + train), the first batch included; "
+                                     "beside it stands what it would be if\n"
+                                     "the same stages ran one by one.  Interrupted, it stops within a "
+                                     "second, reports what was done, and saves the state."};

@@ -5,7 +5,8 @@
 
 #include "command.h"
 
-/* Bytes on their way to the terminal.  A character may be cut between tokens, so its bytes wait here until it is whole. */
+/* Bytes on their way to the terminal.  A character may be cut between tokens, so its bytes wait here until it
+ * is whole. */
 typedef struct printer {
     unsigned char held[4];
     size_t count;
@@ -20,14 +21,20 @@ static void flush_bytes(printer *p)
 
 static size_t length_of(unsigned char first)
 {
-    return first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : first >= 0xe0 && first < 0xf0 ? 3 : first >= 0xf0 && first < 0xf5 ? 4 : 0;
+    return first < 0x80                    ? 1
+           : first >= 0xc2 && first < 0xe0 ? 2
+           : first >= 0xe0 && first < 0xf0 ? 3
+           : first >= 0xf0 && first < 0xf5 ? 4
+                                           : 0;
 }
 
-/* Control characters are made visible (C2 80..9F are some too, which terminals obey); line breaks and tabs stay. */
+/* Control characters are made visible (C2 80..9F are some too, which terminals obey); line breaks and tabs
+ * stay. */
 static void flush_character(printer *p)
 {
     const unsigned char *const c = p->held;
-    const bool is_control = p->count == 1 ? (c[0] < 0x20 && c[0] != '\n' && c[0] != '\t') || c[0] == 0x7f : c[0] == 0xc2 && c[1] < 0xa0;
+    const bool is_control = p->count == 1 ? (c[0] < 0x20 && c[0] != '\n' && c[0] != '\t') || c[0] == 0x7f
+                                          : c[0] == 0xc2 && c[1] < 0xa0;
     if (is_control) {
         flush_bytes(p);
         return;
@@ -44,8 +51,10 @@ static void print_bytes(printer *p, const char *bytes, size_t size)
         if (p->count && !goes_on) flush_bytes(p);
         p->held[p->count++] = c;
         const size_t length = length_of(p->held[0]);
-        if (length == 0) flush_bytes(p);
-        else if (p->count == length) flush_character(p);
+        if (length == 0)
+            flush_bytes(p);
+        else if (p->count == length)
+            flush_character(p);
     }
 }
 
@@ -67,7 +76,8 @@ static void print_text(const stk_sample_view *view, const stk_sample_info *info)
         stk_sample_token(view, i, &bytes, &size);
         print_bytes(&p, bytes, size);
         size_t run = 1;
-        while (info->mm_token_type_ids[i] && i + 1 < info->token_count && info->input_ids[i + 1] == info->input_ids[i]) {
+        while (info->mm_token_type_ids[i] && i + 1 < info->token_count &&
+               info->input_ids[i + 1] == info->input_ids[i]) {
             i++;
             run++;
         }
@@ -82,8 +92,9 @@ static void print_ids(const stk_sample_info *info)
 {
     printf("position  id      label   t      h      w\n");
     for (size_t i = 0; i < info->token_count; i++)
-        printf("%8zu  %-7" PRId64 " %-7" PRId64 " %-6" PRId64 " %-6" PRId64 " %-6" PRId64 "\n", i, info->input_ids[i], info->labels[i],
-               info->position_ids[i], info->position_ids[info->token_count + i], info->position_ids[2 * info->token_count + i]);
+        printf("%8zu  %-7" PRId64 " %-7" PRId64 " %-6" PRId64 " %-6" PRId64 " %-6" PRId64 "\n", i,
+               info->input_ids[i], info->labels[i], info->position_ids[i],
+               info->position_ids[info->token_count + i], info->position_ids[2 * info->token_count + i]);
 }
 
 /* DIR/ID.image-K.png, with whatever a file name cannot hold made a dash. */
@@ -105,13 +116,16 @@ static int print_images(const invocation *in, const stk_sample_view *view, const
     for (size_t k = 0; status == EXIT_DONE && k < info->image_count; k++) {
         stk_sample_image image;
         stk_sample_image_at(view, k, &image);
-        printf("image %zu: %.300s\n    stored %u x %u, orientation %u; the model sees %u x %u, grid %" PRId64 " x %" PRId64 " x %" PRId64
-               ", %" PRId64 " patches\n",
-               k, strncmp(image.address, "data:", 5) == 0 ? "(data: URI)" : image.address, image.stored_width_px, image.stored_height_px,
-               image.orientation, image.width_px, image.height_px, image.grid[0], image.grid[1], image.grid[2],
+        printf("image %zu: %.300s\n    stored %u x %u, orientation %u; the model sees %u x %u, grid %" PRId64
+               " x %" PRId64 " x %" PRId64 ", %" PRId64 " patches\n",
+               k, strncmp(image.address, "data:", 5) == 0 ? "(data: URI)" : image.address,
+               image.stored_width_px, image.stored_height_px, image.orientation, image.width_px,
+               image.height_px, image.grid[0], image.grid[1], image.grid[2],
                image.grid[0] * image.grid[1] * image.grid[2]);
-        if (!image.rgb) printf("    unusable: %s\n", image.fault);
-        else if (flag_of(in, "image-dir")) status = save_image(in, info->id, k, &image);
+        if (!image.rgb)
+            printf("    unusable: %s\n", image.fault);
+        else if (flag_of(in, "image-dir"))
+            status = save_image(in, info->id, k, &image);
     }
     return status;
 }
@@ -120,11 +134,14 @@ static int print_images(const invocation *in, const stk_sample_view *view, const
 static int find_id(const invocation *in, char *id, size_t capacity)
 {
     int64_t line;
-    const char *const given = in->argument_count > 1 ? in->argument[1] : NULL, *const record = flag_of(in, "record");
+    const char *const given = in->argument_count > 1 ? in->argument[1] : NULL, *const record =
+                                                                                   flag_of(in, "record");
     if (!given == !record) return usage_error(in->command, "name one sample, by its id or with --record");
     if (!number_of(in, "record", 1, INT64_MAX, 1, &line)) return EXIT_USAGE;
-    if (record && in->options.data_count == 0) return usage_error(in->command, "the configuration has no data");
-    const int length = record ? snprintf(id, capacity, "%s#%" PRId64, in->options.data[0].name, line) : snprintf(id, capacity, "%s", given);
+    if (record && in->options.data_count == 0)
+        return usage_error(in->command, "the configuration has no data");
+    const int length = record ? snprintf(id, capacity, "%s#%" PRId64, in->options.data[0].name, line)
+                              : snprintf(id, capacity, "%s", given);
     if (length < 0 || (size_t)length >= capacity) return usage_error(in->command, "no id is so long");
     return EXIT_DONE;
 }
@@ -141,8 +158,8 @@ static int run_show(const invocation *in)
     stk_sample_info_get(view, &info);
     size_t trained = 0;
     for (size_t i = 0; i < info.token_count; i++) trained += info.labels[i] != -100;
-    printf("sample %s, %s:%" PRIu64 ": %zu tokens, %zu of them trained, %zu images\n\n", info.id, info.file, info.line, info.token_count,
-           trained, info.image_count);
+    printf("sample %s, %s:%" PRIu64 ": %zu tokens, %zu of them trained, %zu images\n\n", info.id, info.file,
+           info.line, info.token_count, trained, info.image_count);
     print_text(view, &info);
     putchar('\n');
     const int status = print_images(in, view, &info);
@@ -151,12 +168,21 @@ static int run_show(const invocation *in)
     return status;
 }
 
-static const flag show_flags[] = {{"record", "N", "the record in line N of the manifest of the first data set"},
-                                  {"ids", NULL, "also list ids, labels and positions, a token a line"},
-                                  {"image-dir", "DIR", "write each image as the model sees it, as PNG, into this folder"},
-                                  {0}};
+static const flag show_flags[] = {
+    {"record", "N", "the record in line N of the manifest of the first data set"},
+    {"ids", NULL, "also list ids, labels and positions, a token a line"},
+    {"image-dir", "DIR", "write each image as the model sees it, as PNG, into this folder"},
+    {0}};
 
-const command show_command = {.name = "show", .arguments = "CONFIG [SAMPLE]", .least = 1, .most = 2, .reads_config = true, .flags = show_flags,
-                              .run = run_show, .summary = "one sample as the model will see it: text, trained tokens, ids, grids, images",
-                              .text = "SAMPLE is an id as reports and batches name it: SET/ID, or SET#LINE.  What is trained stands in colour, or\n"
-                                      "in [brackets] where there are no colours (NO_COLOR, no terminal)."};
+const command show_command = {
+    .name = "show",
+    .arguments = "CONFIG [SAMPLE]",
+    .least = 1,
+    .most = 2,
+    .reads_config = true,
+    .flags = show_flags,
+    .run = run_show,
+    .summary = "one sample as the model will see it: text, trained tokens, ids, grids, images",
+    .text = "SAMPLE is an id as reports and batches name it: SET/ID, or SET#LINE.  What is trained stands in "
+            "colour, or\n"
+            "in [brackets] where there are no colours (NO_COLOR, no terminal)."};

@@ -18,10 +18,10 @@ struct invocation;
 
 typedef struct command {
     const char *name, *arguments, *summary;
-    const char *text;      /* further paragraphs of its help; NULL: none */
-    const flag *flags;     /* ended by a name of NULL */
-    int least, most;       /* positional arguments */
-    bool reads_config;     /* the first one is a configuration */
+    const char *text;  /* further paragraphs of its help; NULL: none */
+    const flag *flags; /* ended by a name of NULL */
+    int least, most;   /* positional arguments */
+    bool reads_config; /* the first one is a configuration */
     int (*run)(const struct invocation *);
 } command;
 
@@ -36,16 +36,18 @@ typedef struct invocation {
     stk_options options; /* read, with all flags applied, when the command reads a configuration */
 } invocation;
 
-extern const command init_command, index_command, plan_command, run_command, show_command, replay_command, options_command,
-    version_command;
+extern const command init_command, index_command, plan_command, run_command, show_command, replay_command,
+    options_command, version_command;
 
 /* args.c */
-/* Parse what follows the command's name and read the configuration.  0, or an exit status after the message. */
+/* Parse what follows the command's name and read the configuration.  0, or an exit status after the message.
+ */
 int parse_arguments(invocation *in, const command *command, int argc, char **argv);
 /* The value of a flag ("" for a switch), the last one given; NULL: not given. */
 const char *flag_of(const invocation *in, const char *name);
 /* A whole number in a range, or `otherwise` when the flag is not given.  False after the message. */
-bool number_of(const invocation *in, const char *name, int64_t low, int64_t high, int64_t otherwise, int64_t *value);
+bool number_of(const invocation *in, const char *name, int64_t low, int64_t high, int64_t otherwise,
+               int64_t *value);
 void print_help(const command *command);
 int usage_error(const command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,20 +1,25 @@
-/* main.c - `stoker`: finds the command, and hands it its arguments.  Everything is done through <stoker/stoker.h>. */
+/* main.c - `stoker`: finds the command, and hands it its arguments.  Everything is done through
+ * <stoker/stoker.h>. */
 #include <stdio.h>
 #include <string.h>
 
 #include "command.h"
 
-static const command *const commands[] = {&init_command, &index_command, &plan_command, &run_command,
+static const command *const commands[] = {&init_command, &index_command,  &plan_command,    &run_command,
                                           &show_command, &replay_command, &options_command, &version_command};
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static void print_commands(FILE *to)
 {
     fprintf(to, "usage: stoker COMMAND [ARGUMENTS] [FLAGS]\n\n"
-                "Reads JSONL manifests and the images they name, and delivers exact Qwen-VL batches ahead of a trainer.\n\n");
-    for (int i = 0; i < COMMAND_COUNT; i++) fprintf(to, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(to, "\n`stoker COMMAND --help` tells all of a command; `stoker options` lists the options of a configuration.\n"
-                "Exit status: 0 done; 1 the run failed; 2 usage or configuration; 3 the error budget of a data set is spent;\n"
+                "Reads JSONL manifests and the images they name, and delivers exact Qwen-VL batches ahead of "
+                "a trainer.\n\n");
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(to, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(to, "\n`stoker COMMAND --help` tells all of a command; `stoker options` lists the options of a "
+                "configuration.\n"
+                "Exit status: 0 done; 1 the run failed; 2 usage or configuration; 3 the error budget of a "
+                "data set is spent;\n"
                 "130 interrupted.\n");
 }
 

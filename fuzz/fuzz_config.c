@@ -1,5 +1,5 @@
-/* fuzz_config.c - hostile bytes as a configuration and as a single value: refused with words, or held within the bounds of
- * the option table. */
+/* fuzz_config.c - hostile bytes as a configuration and as a single value: refused with words, or held within
+ * the bounds of the option table. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -36,8 +36,11 @@ static void try_file(const uint8_t *data, size_t size)
         return;
     }
     const stk_status checked = stk_options_check(&options, &err);
-    if (checked < 0) check_refusal(checked, &err);
-    else require(options.batch > 0 && options.model && options.data_count > 0 && options.micro_batch <= options.batch);
+    if (checked < 0)
+        check_refusal(checked, &err);
+    else
+        require(options.batch > 0 && options.model && options.data_count > 0 &&
+                options.micro_batch <= options.batch);
     stk_options_deinit(&options);
 }
 

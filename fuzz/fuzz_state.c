@@ -1,7 +1,7 @@
 /* fuzz_state.c - a state is refused, or is exactly what writing it again gives.
  *
- * A checksum stops nearly every mutation at the gate, so each input is tried as it stands and with the checksum that
- * fits it. */
+ * A checksum stops nearly every mutation at the gate, so each input is tried as it stands and with the
+ * checksum that fits it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t before = last ? (size_t)(last - (const char *)data) : size;
     if (before > ROOM - 32) return 0;
     memcpy(text, data, before);
-    const int tail = snprintf(text + before, ROOM - before, "checksum %016" PRIx64 "\n", (uint64_t)XXH3_64bits(data, before));
+    const int tail = snprintf(text + before, ROOM - before, "checksum %016" PRIx64 "\n",
+                              (uint64_t)XXH3_64bits(data, before));
     try_state(text, before + (size_t)tail);
     return 0;
 }

@@ -20,16 +20,17 @@ static uint64_t checksum(const char *text, size_t size_bytes)
 stk_status stk_state_write(const stk_state *state, char *text, size_t capacity, stk_error *err)
 {
     size_t at = 0;
-#define LINE(...)                                                                                          \
-    do {                                                                                                   \
-        const int length_ = snprintf(text + at, capacity - at, __VA_ARGS__);                               \
-        if (length_ < 0 || (size_t)length_ >= capacity - at)                                               \
-            return stk_fail(err, STK_ERR_USAGE, "a state needs %d bytes of room", STK_STATE_TEXT_MAX);     \
-        at += (size_t)length_;                                                                             \
+#define LINE(...)                                                                                            \
+    do {                                                                                                     \
+        const int length_ = snprintf(text + at, capacity - at, __VA_ARGS__);                                 \
+        if (length_ < 0 || (size_t)length_ >= capacity - at)                                                 \
+            return stk_fail(err, STK_ERR_USAGE, "a state needs %d bytes of room", STK_STATE_TEXT_MAX);       \
+        at += (size_t)length_;                                                                               \
     } while (0)
     LINE("stoker-state 1\n");
     LINE("fingerprint %s\n", state->fingerprint.whole);
-    for (int i = 0; i < STK_FINGERPRINT_PARTS; i++) LINE("%s %s\n", part_names[i], state->fingerprint.part[i]);
+    for (int i = 0; i < STK_FINGERPRINT_PARTS; i++)
+        LINE("%s %s\n", part_names[i], state->fingerprint.part[i]);
     LINE("plan_version %" PRIu32 "\n", state->plan_version);
     LINE("epoch %" PRIu64 "\n", state->epoch);
     LINE("rows %" PRIu64 "\n", state->rows);
@@ -60,11 +61,13 @@ static stk_status next_value(cursor *c, const char *key, char *value, size_t cap
     const size_t key_length = strlen(key), length = stop ? (size_t)(stop - c->at) : 0;
     if (!stop) return stk_fail(c->err, STK_ERR_STATE, "the state ends where %s is expected: it was cut", key);
     if (length <= key_length || memcmp(c->at, key, key_length) != 0 || c->at[key_length] != ' ')
-        return stk_fail(c->err, STK_ERR_STATE, "line %" PRIu64 " of the state is \"%.*s\", and %s is expected", c->line,
+        return stk_fail(c->err, STK_ERR_STATE,
+                        "line %" PRIu64 " of the state is \"%.*s\", and %s is expected", c->line,
                         (int)(length > 60 ? 60 : length), c->at, key);
     const size_t size = length - key_length - 1;
     if (size == 0 || size >= capacity || memchr(c->at, 0, length))
-        return stk_fail(c->err, STK_ERR_STATE, "line %" PRIu64 " of the state: the value of %s cannot be", c->line, key);
+        return stk_fail(c->err, STK_ERR_STATE, "line %" PRIu64 " of the state: the value of %s cannot be",
+                        c->line, key);
     memcpy(value, c->at + key_length + 1, size);
     value[size] = 0;
     c->at = stop + 1;
@@ -76,8 +79,11 @@ static stk_status next_number(cursor *c, const char *key, uint64_t max, uint64_t
     char value[24], *end = value;
     STK_TRY(next_value(c, key, value, sizeof value));
     *number = strtoull(value, &end, 10);
-    const bool digits = strspn(value, "0123456789") == strlen(value) && strlen(value) < 20 && (value[0] != '0' || !value[1]);
-    if (!digits || *number > max) return stk_fail(c->err, STK_ERR_STATE, "line %" PRIu64 " of the state: %s is no number that can be", c->line, key);
+    const bool digits =
+        strspn(value, "0123456789") == strlen(value) && strlen(value) < 20 && (value[0] != '0' || !value[1]);
+    if (!digits || *number > max)
+        return stk_fail(c->err, STK_ERR_STATE, "line %" PRIu64 " of the state: %s is no number that can be",
+                        c->line, key);
     return STK_OK;
 }
 
@@ -85,7 +91,8 @@ static stk_status next_hex(cursor *c, const char *key, char *value, size_t digit
 {
     STK_TRY(next_value(c, key, value, digits + 1));
     if (strlen(value) != digits || strspn(value, "0123456789abcdef") != digits)
-        return stk_fail(c->err, STK_ERR_STATE, "line %" PRIu64 " of the state: %s is not %zu hex digits", c->line, key, digits);
+        return stk_fail(c->err, STK_ERR_STATE, "line %" PRIu64 " of the state: %s is not %zu hex digits",
+                        c->line, key, digits);
     return STK_OK;
 }
 
@@ -96,9 +103,12 @@ static stk_status parse(cursor *c, stk_state *state)
     uint64_t number;
     STK_TRY(next_value(c, "stoker-state", value, sizeof value));
     if (strcmp(value, "1") != 0)
-        return stk_fail(c->err, STK_ERR_STATE, "a state of format %s, and this release reads format 1: use the release that wrote it", value);
+        return stk_fail(
+            c->err, STK_ERR_STATE,
+            "a state of format %s, and this release reads format 1: use the release that wrote it", value);
     STK_TRY(next_hex(c, "fingerprint", state->fingerprint.whole, 32));
-    for (int i = 0; i < STK_FINGERPRINT_PARTS; i++) STK_TRY(next_hex(c, part_names[i], state->fingerprint.part[i], 16));
+    for (int i = 0; i < STK_FINGERPRINT_PARTS; i++)
+        STK_TRY(next_hex(c, part_names[i], state->fingerprint.part[i], 16));
     STK_TRY(next_number(c, "plan_version", UINT32_MAX, &number));
     state->plan_version = (uint32_t)number;
     STK_TRY(next_number(c, "epoch", INT64_MAX, &state->epoch));
@@ -112,12 +122,14 @@ static stk_status parse(cursor *c, stk_state *state)
         STK_TRY(next_number(c, "micro_rows", UINT32_MAX, &number));
         state->micro_rows = (uint32_t)number;
         if (!state->micro || !state->world || !state->micro_rows)
-            return stk_fail(c->err, STK_ERR_STATE, "a state inside a step has micro, world and micro_rows above 0");
+            return stk_fail(c->err, STK_ERR_STATE,
+                            "a state inside a step has micro, world and micro_rows above 0");
     }
     const size_t checked = (size_t)(c->at - text);
     STK_TRY(next_hex(c, "checksum", value, 16));
     if (strtoull(value, NULL, 16) != checksum(text, checked))
-        return stk_fail(c->err, STK_ERR_STATE, "the state's checksum does not fit its text: it was changed or damaged");
+        return stk_fail(c->err, STK_ERR_STATE,
+                        "the state's checksum does not fit its text: it was changed or damaged");
     if (c->at != c->end) return stk_fail(c->err, STK_ERR_STATE, "something follows the state's checksum");
     return STK_OK;
 }

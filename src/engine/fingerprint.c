@@ -1,4 +1,5 @@
-/* fingerprint.c - each part is a text of "name value" lines, digested; the whole is the digest of the parts. */
+/* fingerprint.c - each part is a text of "name value" lines, digested; the whole is the digest of the parts.
+ */
 #include "engine/fingerprint.h"
 
 #include <inttypes.h>
@@ -52,16 +53,18 @@ static stk_status add_model(stk_buffer *part, const stk_run *run, stk_error *err
 static stk_status add_data(stk_buffer *part, const stk_run *run, stk_error *err)
 {
     const stk_limits *const l = &run->rules->limits;
-    STK_TRY(stk_buffer_printf(part, err, "limits %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %u %" PRIu64 " %u\n", l->media_bytes,
-                              l->media_px, l->record_bytes, l->json_depth, l->media_per_record, l->text_bytes, l->jpeg_scans));
+    STK_TRY(stk_buffer_printf(part, err, "limits %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %u %" PRIu64 " %u\n",
+                              l->media_bytes, l->media_px, l->record_bytes, l->json_depth,
+                              l->media_per_record, l->text_bytes, l->jpeg_scans));
     for (uint32_t i = 0; i < run->set_count; i++) {
         const stk_record_rules *const r = &run->set[i].rules->record;
-        const stk_str columns[] = {r->id_column, r->messages_column, r->images_column, r->videos_column, r->audios_column,
-                                   r->tools_column, r->system_column};
+        const stk_str columns[] = {r->id_column,     r->messages_column, r->images_column, r->videos_column,
+                                   r->audios_column, r->tools_column,    r->system_column};
         STK_TRY(add_text(part, "set", stk_str_of(run->set[i].name), err));
         STK_TRY(add_bytes(part, "content", run->set[i].facts.content_digest, err));
         STK_TRY(add_int(part, "format", r->dialect, err));
-        for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) STK_TRY(add_text(part, "column", columns[c], err));
+        for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+            STK_TRY(add_text(part, "column", columns[c], err));
         for (size_t k = 0; k < r->role_count; k++) {
             STK_TRY(add_text(part, "role", r->role[k].name, err));
             STK_TRY(add_int(part, "is", r->role[k].role, err));
@@ -117,7 +120,8 @@ static stk_status add_plan(stk_buffer *part, const stk_run *run, const stk_optio
     return STK_OK;
 }
 
-stk_status stk_fingerprint_make(stk_fingerprint *fingerprint, const stk_run *run, const stk_options *options, stk_error *err)
+stk_status stk_fingerprint_make(stk_fingerprint *fingerprint, const stk_run *run, const stk_options *options,
+                                stk_error *err)
 {
     memset(fingerprint, 0, sizeof *fingerprint);
     stk_buffer part;
@@ -133,25 +137,32 @@ stk_status stk_fingerprint_make(stk_fingerprint *fingerprint, const stk_run *run
         case STK_PART_PLAN: status = add_plan(&part, run, options, err); break;
         case STK_FINGERPRINT_PARTS: break;
         }
-        snprintf(fingerprint->part[i], sizeof fingerprint->part[i], "%016" PRIx64, (uint64_t)XXH3_64bits(part.data, part.size_bytes));
+        snprintf(fingerprint->part[i], sizeof fingerprint->part[i], "%016" PRIx64,
+                 (uint64_t)XXH3_64bits(part.data, part.size_bytes));
     }
     stk_buffer_deinit(&part);
     const XXH128_hash_t whole = XXH3_128bits(fingerprint->part, sizeof fingerprint->part);
-    snprintf(fingerprint->whole, sizeof fingerprint->whole, "%016" PRIx64 "%016" PRIx64, (uint64_t)whole.high64, (uint64_t)whole.low64);
+    snprintf(fingerprint->whole, sizeof fingerprint->whole, "%016" PRIx64 "%016" PRIx64,
+             (uint64_t)whole.high64, (uint64_t)whole.low64);
     return status;
 }
 
 stk_status stk_fingerprint_check(const stk_fingerprint *saved, const stk_fingerprint *now, stk_error *err)
 {
-    static const struct { const char *name, *options; } parts[] = {
+    static const struct {
+        const char *name, *options;
+    } parts[] = {
 #define PART_ROW(id, name, options) {name, options},
         STK_FINGERPRINT_PART_MAP(PART_ROW)
 #undef PART_ROW
     };
     for (int i = 0; i < STK_FINGERPRINT_PARTS; i++)
         if (strcmp(saved->part[i], now->part[i]) != 0)
-            return stk_fail(err, STK_ERR_STATE, "the state is of another stream: its %s differs: set %s as they were, or start anew",
-                            parts[i].name, parts[i].options);
-    if (strcmp(saved->whole, now->whole) != 0) return stk_fail(err, STK_ERR_STATE, "the state's fingerprint does not fit its parts");
+            return stk_fail(
+                err, STK_ERR_STATE,
+                "the state is of another stream: its %s differs: set %s as they were, or start anew",
+                parts[i].name, parts[i].options);
+    if (strcmp(saved->whole, now->whole) != 0)
+        return stk_fail(err, STK_ERR_STATE, "the state's fingerprint does not fit its parts");
     return STK_OK;
 }

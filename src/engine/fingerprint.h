@@ -1,4 +1,5 @@
-/* fingerprint.h - what the stream follows from, as digests: content and options, never paths, times, ranks or memory. */
+/* fingerprint.h - what the stream follows from, as digests: content and options, never paths, times, ranks or
+ * memory. */
 #ifndef STK_ENGINE_FINGERPRINT_H
 #define STK_ENGINE_FINGERPRINT_H
 
@@ -9,6 +10,7 @@ stk_status stk_fingerprint_make(stk_fingerprint *fingerprint, const stk_run *run
                                 stk_error *err) STK_MUST_USE;
 
 /* STK_ERR_STATE naming the parts that differ, and the options that they follow from. */
-stk_status stk_fingerprint_check(const stk_fingerprint *saved, const stk_fingerprint *now, stk_error *err) STK_MUST_USE;
+stk_status stk_fingerprint_check(const stk_fingerprint *saved, const stk_fingerprint *now,
+                                 stk_error *err) STK_MUST_USE;
 
 #endif

@@ -1,5 +1,5 @@
-/* model_folder.c - reading the checkpoint's numbers.  Hostile values are refused: a number that reaches the kernels is one
- * that they were made for. */
+/* model_folder.c - reading the checkpoint's numbers.  Hostile values are refused: a number that reaches the
+ * kernels is one that they were made for. */
 #include "engine/model_folder.h"
 
 #include <jansson.h>
@@ -26,15 +26,20 @@ static stk_status open_config(config *c, const char *folder, const char *name, s
     STK_TRY(stk_path_join(c->path, sizeof c->path, folder, name, err));
     char *text;
     size_t size_bytes;
-    const stk_status status = stk_file_read(&text, &size_bytes, c->path, CONFIG_BYTES_MAX, STK_TAG_MODEL, err);
+    const stk_status status =
+        stk_file_read(&text, &size_bytes, c->path, CONFIG_BYTES_MAX, STK_TAG_MODEL, err);
     if (status == STK_ERR_NOMEM) return status;
     if (status < 0)
-        return stk_fail_at(err, STK_ERR_MODEL, c->path, 0, "the checkpoint folder needs this file, and it cannot be read: name the folder in `model`");
+        return stk_fail_at(
+            err, STK_ERR_MODEL, c->path, 0,
+            "the checkpoint folder needs this file, and it cannot be read: name the folder in `model`");
     json_error_t where;
     /* tokenizer_config.json says "no limit" with an integer of 31 digits. */
     c->root = json_loadb(text, size_bytes, JSON_DECODE_INT_AS_REAL, &where);
     stk_free(text);
-    if (!c->root) return stk_fail_at(err, STK_ERR_MODEL, c->path, (uint64_t)(where.line > 0 ? where.line : 0), "not valid JSON: %s", where.text);
+    if (!c->root)
+        return stk_fail_at(err, STK_ERR_MODEL, c->path, (uint64_t)(where.line > 0 ? where.line : 0),
+                           "not valid JSON: %s", where.text);
     if (!json_is_object(c->root)) return fail(c, "the file", "an object is expected");
     return STK_OK;
 }
@@ -46,13 +51,15 @@ static void close_config(config *c)
 }
 
 /* A whole number in a range; absent: the value stays. */
-static stk_status get_int(const config *c, const json_t *object, const char *key, int64_t low, int64_t high, int64_t *value)
+static stk_status get_int(const config *c, const json_t *object, const char *key, int64_t low, int64_t high,
+                          int64_t *value)
 {
     const json_t *const node = json_object_get(object, key);
     if (!node || json_is_null(node)) return STK_OK;
     /* 1e30 stands for "no limit" in tokenizer_config.json. */
     const double number = json_number_value(node);
-    if (!json_is_number(node) || !(number >= (double)low) || number != floor(number)) return fail(c, key, "a whole number in range is expected");
+    if (!json_is_number(node) || !(number >= (double)low) || number != floor(number))
+        return fail(c, key, "a whole number in range is expected");
     *value = number > (double)high ? high : (int64_t)number;
     return STK_OK;
 }
@@ -74,12 +81,14 @@ static stk_status get_three(const config *c, const char *key, double low, double
     for (size_t i = 0; i < 3; i++) {
         const json_t *const node = json_array_get(list, i);
         to[i] = json_number_value(node);
-        if (!json_is_number(node) || !(to[i] >= low && to[i] <= 1)) return fail(c, key, "numbers from 0 to 1 are expected");
+        if (!json_is_number(node) || !(to[i] >= low && to[i] <= 1))
+            return fail(c, key, "numbers from 0 to 1 are expected");
     }
     return STK_OK;
 }
 
-/* size.shortest_edge and longest_edge are numbers of pixels; min_pixels and max_pixels win where they stand. */
+/* size.shortest_edge and longest_edge are numbers of pixels; min_pixels and max_pixels win where they stand.
+ */
 static stk_status get_limits(const config *c, stk_model *model)
 {
     int64_t low = 0, high = 0;
@@ -90,7 +99,9 @@ static stk_status get_limits(const config *c, stk_model *model)
     STK_TRY(get_int(c, size, "max_pixels", 1, INT32_MAX, &high));
     STK_TRY(get_int(c, c->root, "min_pixels", 1, INT32_MAX, &low));
     STK_TRY(get_int(c, c->root, "max_pixels", 1, INT32_MAX, &high));
-    if (!low || !high) return fail(c, "size", "neither size.shortest_edge and longest_edge nor min_pixels and max_pixels are there");
+    if (!low || !high)
+        return fail(c, "size",
+                    "neither size.shortest_edge and longest_edge nor min_pixels and max_pixels are there");
     if (low > high) return fail(c, "size", "the lower limit of pixels is above the upper one");
     model->min_px = (uint64_t)low;
     model->max_px = (uint64_t)high;
@@ -110,7 +121,8 @@ static stk_status read_preprocessor(stk_model *model, const char *folder, stk_er
     /* What the image path always does; a folder that says otherwise is of another kind of model. */
     static const char *const always[] = {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"};
     for (size_t i = 0; status == STK_OK && i < 4; i++)
-        if (json_is_false(json_object_get(c.root, always[i]))) status = fail(&c, always[i], "false is not supported: this is no Qwen-VL preprocessor");
+        if (json_is_false(json_object_get(c.root, always[i])))
+            status = fail(&c, always[i], "false is not supported: this is no Qwen-VL preprocessor");
     close_config(&c);
     return status;
 }
@@ -121,32 +133,42 @@ static bool is_one_of(const char *name, const char *const *list)
     return *list;
 }
 
-/* The vision tower that the patches are for: a folder put together from two checkpoints would fail far from here. */
+/* The vision tower that the patches are for: a folder put together from two checkpoints would fail far from
+ * here. */
 static stk_status check_vision(const config *c, const stk_model *model)
 {
     const json_t *const vision = json_object_get(c->root, "vision_config");
-    const struct { const char *key; uint32_t value; } same[] = {
-        {"patch_size", model->patch_px}, {"spatial_merge_size", model->merge}, {"temporal_patch_size", model->temporal}};
+    const struct {
+        const char *key;
+        uint32_t value;
+    } same[] = {{"patch_size", model->patch_px},
+                {"spatial_merge_size", model->merge},
+                {"temporal_patch_size", model->temporal}};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         const json_t *const node = json_object_get(vision, same[i].key);
         if (json_is_number(node) && json_number_value(node) != same[i].value)
             return stk_fail_at(c->err, STK_ERR_MODEL, c->path, 0,
-                               "vision_config.%s: %g, and preprocessor_config.json says %u: the files are of two checkpoints", same[i].key,
-                               json_number_value(node), same[i].value);
+                               "vision_config.%s: %g, and preprocessor_config.json says %u: the files are of "
+                               "two checkpoints",
+                               same[i].key, json_number_value(node), same[i].value);
     }
     return STK_OK;
 }
 
 static stk_status read_config(stk_model *model, const char *folder, stk_error *err)
 {
-    static const char *const known[] = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", NULL};
+    static const char *const known[] = {"qwen2_vl", "qwen2_5_vl",  "qwen3_vl", "qwen3_vl_moe",
+                                        "qwen3_5",  "qwen3_5_moe", NULL};
     static const char *const per_clip[] = {"qwen2_vl", "qwen2_5_vl", NULL};
     config c;
     stk_status status = open_config(&c, folder, "config.json", err);
     if (status == STK_OK) {
         const char *const type = json_string_value(json_object_get(c.root, "model_type"));
-        if (!type) status = fail(&c, "model_type", "is missing");
-        else if (!is_one_of(type, known)) status = fail(&c, "model_type", "is none of qwen2_vl, qwen2_5_vl, qwen3_vl, qwen3_vl_moe, qwen3_5, qwen3_5_moe");
+        if (!type)
+            status = fail(&c, "model_type", "is missing");
+        else if (!is_one_of(type, known))
+            status = fail(&c, "model_type",
+                          "is none of qwen2_vl, qwen2_5_vl, qwen3_vl, qwen3_vl_moe, qwen3_5, qwen3_5_moe");
         else {
             snprintf(model->model_type, sizeof model->model_type, "%s", type);
             model->mrope_per_frame = !is_one_of(type, per_clip);
@@ -171,7 +193,8 @@ static stk_status read_tokenizer_config(stk_model *model, const char *folder, st
     return status;
 }
 
-stk_status stk_model_read(stk_model *model, const char *folder, const stk_tokenizer *tokenizer, stk_error *err)
+stk_status stk_model_read(stk_model *model, const char *folder, const stk_tokenizer *tokenizer,
+                          stk_error *err)
 {
     memset(model, 0, sizeof *model);
     stk_status status = read_preprocessor(model, folder, err);

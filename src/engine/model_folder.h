@@ -6,8 +6,9 @@
 #include "schema/model.h"
 #include "text/text.h"
 
-/* Read config.json, preprocessor_config.json and tokenizer_config.json of a folder; ids come from the tokenizer.
- * Failure: STK_ERR_MODEL, naming file and key. */
-stk_status stk_model_read(stk_model *model, const char *folder, const stk_tokenizer *tokenizer, stk_error *err) STK_MUST_USE;
+/* Read config.json, preprocessor_config.json and tokenizer_config.json of a folder; ids come from the
+ * tokenizer. Failure: STK_ERR_MODEL, naming file and key. */
+stk_status stk_model_read(stk_model *model, const char *folder, const stk_tokenizer *tokenizer,
+                          stk_error *err) STK_MUST_USE;
 
 #endif

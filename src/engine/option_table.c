@@ -8,13 +8,16 @@
 
 #define TOP(member) offsetof(stk_options, member), 0
 #define DATA(member) offsetof(stk_data_options, member), 0
-#define SET(member) offsetof(stk_options, set) + offsetof(stk_set_options, member), offsetof(stk_set_options, member)
+#define SET(member)                                                                                          \
+    offsetof(stk_options, set) + offsetof(stk_set_options, member), offsetof(stk_set_options, member)
 #define LIMIT(member) offsetof(stk_options, limits) + offsetof(stk_limit_options, member), 0
 #define S true
 #define NOT_S false
 #define PER_SET true
 #define WHOLE_RUN false
 
+/* One option a line, however long: a table reads by its columns. */
+/* clang-format off */
 static const stk_option_row rows[] = {
     /* {name, type, default, choices, min, max, stream, per set, help}, kind, place */
     {{"model", "path", "", "", 0, 0, S, WHOLE_RUN, "checkpoint folder: config.json, preprocessor_config.json, tokenizer.json, chat template"}, STK_KIND_STRING, TOP(model)},
@@ -70,19 +73,23 @@ static const stk_option_row rows[] = {
     {{"limits.text_bytes", "size", "8MiB", "", 1, 1 << 30, S, WHOLE_RUN, "rendered text of one record"}, STK_KIND_SIZE, LIMIT(text_bytes)},
     {{"limits.jpeg_scans", "int", "100", "", 1, 65536, S, WHOLE_RUN, "scans of a progressive JPEG"}, STK_KIND_INT, LIMIT(jpeg_scans)},
 };
+/* clang-format on */
 
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
 /* Names of the design that a later release brings. */
-static const char *const later[] = {"weight", "epochs", "first", "where", "row_tokens", "segment_multiple", "window", "balance",
-                                    "modality", "video_text", "cache", "endpoint", "region", "profile_name",
-                                    "requester_pays", "ca", "io_threads", "hedge", "prices", "engine", "nice", "cpus",
-                                    "filler_image", "placement", "run", "eval"};
+static const char *const later[] = {
+    "weight",         "epochs",       "first",      "where", "row_tokens", "segment_multiple", "window",
+    "balance",        "modality",     "video_text", "cache", "endpoint",   "region",           "profile_name",
+    "requester_pays", "ca",           "io_threads", "hedge", "prices",     "engine",           "nice",
+    "cpus",           "filler_image", "placement",  "run",   "eval"};
 
 /* And values of choices. */
-static const struct { const char *name, *value; } later_values[] = {
-    {"layout", "packed"}, {"overlong", "shrink"}, {"index", "stream"}, {"alpha", "white"}, {"profile", "pil"},
-    {"profile", "pil-11"}, {"profile", "pil-12"}, {"profile", "pil-13"}, {"profile", "qwen-vl-utils"}};
+static const struct {
+    const char *name, *value;
+} later_values[] = {{"layout", "packed"},  {"overlong", "shrink"}, {"index", "stream"},
+                    {"alpha", "white"},    {"profile", "pil"},     {"profile", "pil-11"},
+                    {"profile", "pil-12"}, {"profile", "pil-13"},  {"profile", "qwen-vl-utils"}};
 
 bool stk_option_allows(const stk_option *option, const char *value)
 {
@@ -176,7 +183,9 @@ stk_status stk_option_unknown(const char *prefix, const char *name, stk_error *e
     }
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(name, later[i]) == 0)
-            return stk_fail(err, STK_ERR_OPTION, "the option %.80s is not in this release: take it out", name);
-    if (nearest) return stk_fail(err, STK_ERR_OPTION, "unknown option %.80s: did you mean %s?", name, nearest);
+            return stk_fail(err, STK_ERR_OPTION, "the option %.80s is not in this release: take it out",
+                            name);
+    if (nearest)
+        return stk_fail(err, STK_ERR_OPTION, "unknown option %.80s: did you mean %s?", name, nearest);
     return stk_fail(err, STK_ERR_OPTION, "unknown option %.80s: `stoker options` lists the known ones", name);
 }

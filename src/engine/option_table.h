@@ -24,7 +24,7 @@ typedef enum stk_option_kind {
 typedef struct stk_option_row {
     stk_option shown;
     stk_option_kind kind;
-    size_t at_bytes; /* of the value in stk_options; of a data[] option in stk_data_options */
+    size_t at_bytes;     /* of the value in stk_options; of a data[] option in stk_data_options */
     size_t set_at_bytes; /* of a per-set option in stk_set_options */
 } stk_option_row;
 
@@ -37,7 +37,8 @@ const stk_option_row *stk_option_find(const char *name);
 bool stk_option_allows(const stk_option *option, const char *value);
 bool stk_option_is_later(const char *name, const char *value);
 
-/* Fail with "unknown key" and the nearest known one of this prefix ("", "data[].", "limits."), or the release note. */
+/* Fail with "unknown key" and the nearest known one of this prefix ("", "data[].", "limits."), or the release
+ * note. */
 stk_status stk_option_unknown(const char *prefix, const char *name, stk_error *err);
 
 #endif

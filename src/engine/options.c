@@ -1,8 +1,8 @@
 /* options.c - reading a configuration: YAML nodes to the values of stk_options, by the option table.
  *
- * A file and a single --set value go the same way: both are YAML documents, whose nodes are put at a path.  Aliases and
- * repeated keys are refused, depth and number of nodes are bounded.  What the values mean together is for
- * stk_options_check and for open. */
+ * A file and a single --set value go the same way: both are YAML documents, whose nodes are put at a path.
+ * Aliases and repeated keys are refused, depth and number of nodes are bounded.  What the values mean
+ * together is for stk_options_check and for open. */
 #include <stoker/options.h>
 
 #include <ctype.h>
@@ -14,7 +14,13 @@
 #include "base/file.h"
 #include "engine/option_table.h"
 
-enum { FILE_BYTES_MAX = 4 << 20, NODES_MAX = 1000000, DATA_SETS_MAX = 4096, KEYS_MAX = 1000, BRACKETS_MAX = 100 };
+enum {
+    FILE_BYTES_MAX = 4 << 20,
+    NODES_MAX = 1000000,
+    DATA_SETS_MAX = 4096,
+    KEYS_MAX = 1000,
+    BRACKETS_MAX = 100
+};
 
 typedef struct reader {
     stk_options *options;
@@ -65,7 +71,8 @@ static bool is_null(const yaml_node_t *node)
 static stk_status set_string(const reader *r, char **to, const yaml_node_t *node, const char *name)
 {
     if (!is_scalar(node)) return fail_at(r, node, "%s: one text is expected", name);
-    if (strlen(text_of(node)) != node->data.scalar.length) return fail_at(r, node, "%s: a NUL in the text", name);
+    if (strlen(text_of(node)) != node->data.scalar.length)
+        return fail_at(r, node, "%s: a NUL in the text", name);
     char *const copy = is_null(node) ? NULL : stk_strdup(STK_TAG_OPTIONS, text_of(node));
     if (!copy && !is_null(node)) return stk_fail(r->err, STK_ERR_NOMEM, "out of memory: options");
     stk_free(*to);
@@ -73,7 +80,8 @@ static stk_status set_string(const reader *r, char **to, const yaml_node_t *node
     return STK_OK;
 }
 
-/* A number is read digit by digit: strtod() follows the locale of the host program, and takes hex, inf and nan. */
+/* A number is read digit by digit: strtod() follows the locale of the host program, and takes hex, inf and
+ * nan. */
 
 /* Digits with an optional sign, behind them *end.  False: none, or more than 64 bits hold. */
 static bool parse_int(const char *text, int64_t *value, const char **end)
@@ -83,14 +91,17 @@ static bool parse_int(const char *text, int64_t *value, const char **end)
     if (!isdigit((unsigned char)*text)) return false;
     int64_t number = 0;
     for (; isdigit((unsigned char)*text); text++)
-        if (__builtin_mul_overflow(number, 10, &number) || __builtin_sub_overflow(number, *text - '0', &number)) return false;
+        if (__builtin_mul_overflow(number, 10, &number) ||
+            __builtin_sub_overflow(number, *text - '0', &number))
+            return false;
     if (!negative && number == INT64_MIN) return false;
     *value = negative ? number : -number;
     *end = text;
     return true;
 }
 
-/* 12, 12.5, .5: digits / 10^decimals.  Up to 15 digits, so that the quotient is the double nearest to the text. */
+/* 12, 12.5, .5: digits / 10^decimals.  Up to 15 digits, so that the quotient is the double nearest to the
+ * text. */
 static bool parse_decimal(const char *text, int64_t *digits, int *decimals, const char **end)
 {
     bool point = false;
@@ -119,9 +130,20 @@ static double power_of_ten(int exponent)
 /* 4096, 64MB, 8GiB, 1.5 GiB; a whole number of bytes. */
 static bool parse_size(const char *text, int64_t *value)
 {
-    static const struct { const char *unit; int64_t bytes; } units[] = {
-        {"", 1}, {"B", 1}, {"kB", 1000}, {"KB", 1000}, {"MB", 1000000}, {"GB", 1000000000}, {"TB", 1000000000000},
-        {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", (int64_t)1 << 40}};
+    static const struct {
+        const char *unit;
+        int64_t bytes;
+    } units[] = {{"", 1},
+                 {"B", 1},
+                 {"kB", 1000},
+                 {"KB", 1000},
+                 {"MB", 1000000},
+                 {"GB", 1000000000},
+                 {"TB", 1000000000000},
+                 {"KiB", 1 << 10},
+                 {"MiB", 1 << 20},
+                 {"GiB", 1 << 30},
+                 {"TiB", (int64_t)1 << 40}};
     const char *end;
     int64_t number;
     int decimals = 0;
@@ -148,7 +170,10 @@ static bool parse_seconds(const char *text, int64_t *value)
     int64_t number;
     if (!parse_int(text, &number, &end)) return false;
     while (*end == ' ') end++;
-    const int64_t unit = strcmp(end, "") == 0 || strcmp(end, "s") == 0 ? 1 : strcmp(end, "min") == 0 ? 60 : strcmp(end, "h") == 0 ? 3600 : 0;
+    const int64_t unit = strcmp(end, "") == 0 || strcmp(end, "s") == 0 ? 1
+                         : strcmp(end, "min") == 0                     ? 60
+                         : strcmp(end, "h") == 0                       ? 3600
+                                                                       : 0;
     return unit && !__builtin_mul_overflow(number, unit, value);
 }
 
@@ -187,9 +212,11 @@ static stk_status set_number(const reader *r, int64_t *to, const yaml_node_t *no
     }
     if (!parse_number(row, text, &value) || strlen(text) != node->data.scalar.length)
         return fail_at(r, node, "%s: \"%.60s\" is not %s%s%s", o->name, text, number_wanted(row),
-                       has_word && row->kind != STK_KIND_WORKERS ? ", or " : "", has_word && row->kind != STK_KIND_WORKERS ? word : "");
+                       has_word && row->kind != STK_KIND_WORKERS ? ", or " : "",
+                       has_word && row->kind != STK_KIND_WORKERS ? word : "");
     if (value < o->minimum || value > o->maximum)
-        return fail_at(r, node, "%s: %" PRId64 " is out of range: %" PRId64 " to %" PRId64, o->name, value, o->minimum, o->maximum);
+        return fail_at(r, node, "%s: %" PRId64 " is out of range: %" PRId64 " to %" PRId64, o->name, value,
+                       o->minimum, o->maximum);
     *to = value;
     return STK_OK;
 }
@@ -209,7 +236,8 @@ static stk_status set_share(const reader *r, double *to, const yaml_node_t *node
     const char *end, *const text = is_scalar(node) ? text_of(node) : "";
     int64_t digits;
     int decimals;
-    if (!*text || !parse_decimal(text, &digits, &decimals, &end) || *end || (double)digits / power_of_ten(decimals) > 1)
+    if (!*text || !parse_decimal(text, &digits, &decimals, &end) || *end ||
+        (double)digits / power_of_ten(decimals) > 1)
         return fail_at(r, node, "%s: \"%.60s\" is not a share from 0 to 1, such as 0.01", name, text);
     *to = (double)digits / power_of_ten(decimals);
     return STK_OK;
@@ -235,13 +263,16 @@ static void free_list(stk_string_list *list)
 static stk_status set_list(const reader *r, stk_string_list *to, const yaml_node_t *node, const char *name)
 {
     const bool one = is_scalar(node);
-    if (!one && node->type != YAML_SEQUENCE_NODE) return fail_at(r, node, "%s: a text or a list of texts is expected", name);
-    const size_t count = one ? !is_null(node) : (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
+    if (!one && node->type != YAML_SEQUENCE_NODE)
+        return fail_at(r, node, "%s: a text or a list of texts is expected", name);
+    const size_t count =
+        one ? !is_null(node) : (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
     stk_string_list list = {.item = stk_alloc_array(STK_TAG_OPTIONS, count, sizeof(char *))};
     if (!list.item) return stk_fail(r->err, STK_ERR_NOMEM, "out of memory: options");
     stk_status status = STK_OK;
     for (size_t i = 0; status == STK_OK && i < count; i++) {
-        const yaml_node_t *const item = one ? node : yaml_document_get_node(r->document, node->data.sequence.items.start[i]);
+        const yaml_node_t *const item =
+            one ? node : yaml_document_get_node(r->document, node->data.sequence.items.start[i]);
         status = set_string(r, &list.item[list.count++], item, name);
         if (status == STK_OK && !list.item[i]) status = fail_at(r, item, "%s: an empty entry", name);
     }
@@ -286,14 +317,16 @@ static stk_status set_map(const reader *r, stk_string_map *to, const yaml_node_t
     const size_t count = (size_t)(node->data.mapping.pairs.top - node->data.mapping.pairs.start);
     stk_string_map map = {.key = stk_alloc_array(STK_TAG_OPTIONS, count, sizeof(char *)),
                           .value = stk_alloc_array(STK_TAG_OPTIONS, count, sizeof(char *))};
-    stk_status status = map.key && map.value ? STK_OK : stk_fail(r->err, STK_ERR_NOMEM, "out of memory: options");
+    stk_status status =
+        map.key && map.value ? STK_OK : stk_fail(r->err, STK_ERR_NOMEM, "out of memory: options");
     for (size_t i = 0; status == STK_OK && i < count; i++) {
         const yaml_node_pair_t *const p = node->data.mapping.pairs.start + i;
         const yaml_node_t *const value = yaml_document_get_node(r->document, p->value);
         map.count = i + 1;
         status = set_string(r, &map.key[i], yaml_document_get_node(r->document, p->key), name);
         if (status == STK_OK) status = set_string(r, &map.value[i], value, name);
-        if (status == STK_OK && (!map.key[i] || !map.value[i])) status = fail_at(r, value, "%s: an empty name", name);
+        if (status == STK_OK && (!map.key[i] || !map.value[i]))
+            status = fail_at(r, value, "%s: an empty name", name);
     }
     if (status < 0) {
         free_map(&map);
@@ -328,24 +361,36 @@ static stk_status set_train(const reader *r, stk_template_role *role, const yaml
     stk_status status = STK_OK;
     role->train_text = role->train_after = false;
     for (size_t i = 0; i < list.count; i++) {
-        if (strcmp(list.item[i], "text") == 0) role->train_text = true;
-        else if (role->after && strcmp(list.item[i], role->after) == 0) role->train_after = true;
-        else status = fail_at(r, node, "template: train lists `text` and the assistant's `after`, not \"%.60s\"", list.item[i]);
+        if (strcmp(list.item[i], "text") == 0)
+            role->train_text = true;
+        else if (role->after && strcmp(list.item[i], role->after) == 0)
+            role->train_after = true;
+        else
+            status =
+                fail_at(r, node, "template: train lists `text` and the assistant's `after`, not \"%.60s\"",
+                        list.item[i]);
     }
     free_list(&list);
     return status;
 }
 
-static stk_status set_role(const reader *r, stk_template_role *role, const yaml_node_t *node, const char *name, bool is_assistant)
+static stk_status set_role(const reader *r, stk_template_role *role, const yaml_node_t *node,
+                           const char *name, bool is_assistant)
 {
     STK_TRY(check_keys(r, node, name));
     const yaml_node_t *train = NULL;
     for (const yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
-        const yaml_node_t *const key = yaml_document_get_node(r->document, p->key), *const value = yaml_document_get_node(r->document, p->value);
-        if (strcmp(text_of(key), "before") == 0) STK_TRY(set_string(r, &role->before, value, "before"));
-        else if (strcmp(text_of(key), "after") == 0) STK_TRY(set_string(r, &role->after, value, "after"));
-        else if (strcmp(text_of(key), "train") == 0 && is_assistant) train = value;
-        else return fail_at(r, key, "template: a turn has the keys before, after%s, not %.80s", is_assistant ? " and train" : "", text_of(key));
+        const yaml_node_t *const key = yaml_document_get_node(r->document, p->key),
+                                 *const value = yaml_document_get_node(r->document, p->value);
+        if (strcmp(text_of(key), "before") == 0)
+            STK_TRY(set_string(r, &role->before, value, "before"));
+        else if (strcmp(text_of(key), "after") == 0)
+            STK_TRY(set_string(r, &role->after, value, "after"));
+        else if (strcmp(text_of(key), "train") == 0 && is_assistant)
+            train = value;
+        else
+            return fail_at(r, key, "template: a turn has the keys before, after%s, not %.80s",
+                           is_assistant ? " and train" : "", text_of(key));
     }
     role->train_text = role->train_after = is_assistant;
     return train ? set_train(r, role, train) : STK_OK;
@@ -357,17 +402,29 @@ static stk_status fill_template(const reader *r, stk_template_options *t, const 
     STK_TRY(check_keys(r, node, "template"));
     t->declared = true;
     for (const yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
-        const yaml_node_t *const key = yaml_document_get_node(r->document, p->key), *const value = yaml_document_get_node(r->document, p->value);
+        const yaml_node_t *const key = yaml_document_get_node(r->document, p->key),
+                                 *const value = yaml_document_get_node(r->document, p->value);
         const char *const name = text_of(key);
         stk_status status;
-        if (strcmp(name, "system") == 0) status = set_role(r, &t->system, value, name, false);
-        else if (strcmp(name, "user") == 0) status = set_role(r, &t->user, value, name, false);
-        else if (strcmp(name, "assistant") == 0) status = set_role(r, &t->assistant, value, name, true);
-        else if (strcmp(name, "tool") == 0) status = set_role(r, &t->tool, value, name, false);
-        else if (strcmp(name, "image") == 0) status = set_string(r, &t->image, value, name);
-        else if (strcmp(name, "video") == 0) status = set_string(r, &t->video, value, name);
-        else if (strcmp(name, "default_system") == 0) status = set_string(r, &t->default_system, value, name);
-        else status = fail_at(r, key, "template: a turn format has system, user, assistant, tool, image, video and default_system, not %.80s", name);
+        if (strcmp(name, "system") == 0)
+            status = set_role(r, &t->system, value, name, false);
+        else if (strcmp(name, "user") == 0)
+            status = set_role(r, &t->user, value, name, false);
+        else if (strcmp(name, "assistant") == 0)
+            status = set_role(r, &t->assistant, value, name, true);
+        else if (strcmp(name, "tool") == 0)
+            status = set_role(r, &t->tool, value, name, false);
+        else if (strcmp(name, "image") == 0)
+            status = set_string(r, &t->image, value, name);
+        else if (strcmp(name, "video") == 0)
+            status = set_string(r, &t->video, value, name);
+        else if (strcmp(name, "default_system") == 0)
+            status = set_string(r, &t->default_system, value, name);
+        else
+            status = fail_at(r, key,
+                             "template: a turn format has system, user, assistant, tool, image, video and "
+                             "default_system, not %.80s",
+                             name);
         STK_TRY(status);
     }
     return STK_OK;
@@ -388,7 +445,8 @@ static stk_status set_template(const reader *r, stk_template_options *to, const 
 
 /* --- placing values --- */
 
-static stk_status set_value(const reader *r, void *base, size_t at_bytes, const stk_option_row *row, const yaml_node_t *node)
+static stk_status set_value(const reader *r, void *base, size_t at_bytes, const stk_option_row *row,
+                            const yaml_node_t *node)
 {
     void *const to = (uint8_t *)base + at_bytes;
     switch (row->kind) {
@@ -409,7 +467,8 @@ static stk_status set_value(const reader *r, void *base, size_t at_bytes, const 
 }
 
 /* A key of a data set: its own, or one that it may set for itself. */
-static stk_status set_in_data(const reader *r, stk_data_options *data, const yaml_node_t *at, const char *name, const yaml_node_t *value)
+static stk_status set_in_data(const reader *r, stk_data_options *data, const yaml_node_t *at,
+                              const char *name, const yaml_node_t *value)
 {
     char full[128];
     snprintf(full, sizeof full, "data[].%.100s", name);
@@ -454,7 +513,8 @@ static stk_status default_name(const reader *r, stk_data_options *data)
     const char *const slash = strrchr(data->path.item[0], '/');
     const char *const name = slash ? slash + 1 : data->path.item[0];
     const char *const dot = strrchr(name, '.');
-    data->name = stk_strndup(STK_TAG_OPTIONS, (stk_str){name, dot && dot != name ? (size_t)(dot - name) : strlen(name)});
+    data->name = stk_strndup(STK_TAG_OPTIONS,
+                             (stk_str){name, dot && dot != name ? (size_t)(dot - name) : strlen(name)});
     return data->name ? STK_OK : stk_fail(r->err, STK_ERR_NOMEM, "out of memory: options");
 }
 
@@ -470,7 +530,8 @@ static stk_status fill_data(const reader *r, stk_data_options *data, const yaml_
 
 static stk_status set_data(const reader *r, const yaml_node_t *node)
 {
-    if (node->type != YAML_SEQUENCE_NODE) return fail_at(r, node, "data: a list of data sets is expected: `data:` and then `- path: ...`");
+    if (node->type != YAML_SEQUENCE_NODE)
+        return fail_at(r, node, "data: a list of data sets is expected: `data:` and then `- path: ...`");
     const size_t count = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
     if (count > DATA_SETS_MAX) return fail_at(r, node, "data: at most %d data sets", DATA_SETS_MAX);
     for (size_t i = 0; i < r->options->data_count; i++) free_data(&r->options->data[i]);
@@ -480,7 +541,8 @@ static stk_status set_data(const reader *r, const yaml_node_t *node)
     if (!r->options->data) return stk_fail(r->err, STK_ERR_NOMEM, "out of memory: options");
     for (size_t i = 0; i < count; i++) {
         r->options->data_count = i + 1;
-        STK_TRY(fill_data(r, &r->options->data[i], yaml_document_get_node(r->document, node->data.sequence.items.start[i])));
+        STK_TRY(fill_data(r, &r->options->data[i],
+                          yaml_document_get_node(r->document, node->data.sequence.items.start[i])));
     }
     return STK_OK;
 }
@@ -512,8 +574,8 @@ static stk_status set_top(const reader *r, const yaml_node_t *at, const char *na
 
 /* --- documents --- */
 
-/* The library resolves an alias to its anchor's node: a document of n nodes cannot be visited more often than it is
- * written, unless aliases are refused here. */
+/* The library resolves an alias to its anchor's node: a document of n nodes cannot be visited more often than
+ * it is written, unless aliases are refused here. */
 static stk_status refuse_aliases(const reader *r)
 {
     const size_t count = (size_t)(r->document->nodes.top - r->document->nodes.start);
@@ -524,11 +586,15 @@ static stk_status refuse_aliases(const reader *r)
     for (size_t i = 0; status == STK_OK && i < count; i++) {
         const yaml_node_t *const node = r->document->nodes.start + i;
         if (node->type == YAML_SEQUENCE_NODE)
-            for (const yaml_node_item_t *item = node->data.sequence.items.start; item < node->data.sequence.items.top; item++)
-                if (used[*item]++) status = fail_at(r, node, "aliases (*name) are not supported: write the value out");
+            for (const yaml_node_item_t *item = node->data.sequence.items.start;
+                 item < node->data.sequence.items.top; item++)
+                if (used[*item]++)
+                    status = fail_at(r, node, "aliases (*name) are not supported: write the value out");
         if (node->type == YAML_MAPPING_NODE)
-            for (const yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++)
-                if (used[p->key]++ || used[p->value]++) status = fail_at(r, node, "aliases (*name) are not supported: write the value out");
+            for (const yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top;
+                 p++)
+                if (used[p->key]++ || used[p->value]++)
+                    status = fail_at(r, node, "aliases (*name) are not supported: write the value out");
     }
     stk_free(used);
     return status;
@@ -536,10 +602,13 @@ static stk_status refuse_aliases(const reader *r)
 
 static stk_status fail_yaml(const reader *r, const yaml_parser_t *parser)
 {
-    if (parser->error == YAML_MEMORY_ERROR) return stk_fail(r->err, STK_ERR_NOMEM, "out of memory: the YAML parser");
+    if (parser->error == YAML_MEMORY_ERROR)
+        return stk_fail(r->err, STK_ERR_NOMEM, "out of memory: the YAML parser");
     /* "*.jsonl" and "@x" are marks of YAML; people mean a text. */
-    const bool quote = (parser->context && strstr(parser->context, "alias")) || (parser->problem && strstr(parser->problem, "cannot start any token"));
-    const stk_status status = stk_fail(r->err, STK_ERR_OPTION, "not valid YAML: %s%s%s%s", parser->problem ? parser->problem : "unreadable",
+    const bool quote = (parser->context && strstr(parser->context, "alias")) ||
+                       (parser->problem && strstr(parser->problem, "cannot start any token"));
+    const stk_status status = stk_fail(r->err, STK_ERR_OPTION, "not valid YAML: %s%s%s%s",
+                                       parser->problem ? parser->problem : "unreadable",
                                        parser->context ? ", " : "", parser->context ? parser->context : "",
                                        quote ? ": a text that starts with a sign wants quotes" : "");
     if (r->file) stk_error_file(r->err, r->file, parser->problem_mark.line + 1);
@@ -552,19 +621,22 @@ static stk_status expect_end(const reader *r, yaml_parser_t *parser)
     yaml_document_t more;
     if (!yaml_parser_load(parser, &more)) return fail_yaml(r, parser);
     const yaml_node_t *const root = yaml_document_get_root_node(&more);
-    const stk_status status = root ? fail_at(r, root, "a second document starts here: a configuration is one") : STK_OK;
+    const stk_status status =
+        root ? fail_at(r, root, "a second document starts here: a configuration is one") : STK_OK;
     yaml_document_delete(&more);
     return status;
 }
 
-/* The parser looks at every open bracket for every token: thousands of them would take it hours.  Brackets in quotes count
- * too, which no text that people write comes near. */
+/* The parser looks at every open bracket for every token: thousands of them would take it hours.  Brackets in
+ * quotes count too, which no text that people write comes near. */
 static bool is_too_deep(const char *text, size_t size_bytes)
 {
     int open = 0;
     for (size_t i = 0; i < size_bytes && open <= BRACKETS_MAX; i++) {
-        if (text[i] == '[' || text[i] == '{') open++;
-        else if ((text[i] == ']' || text[i] == '}') && open > 0) open--;
+        if (text[i] == '[' || text[i] == '{')
+            open++;
+        else if ((text[i] == ']' || text[i] == '}') && open > 0)
+            open--;
     }
     return open > BRACKETS_MAX;
 }
@@ -575,8 +647,11 @@ static stk_status with_document(reader *r, const char *text, size_t size_bytes, 
 {
     yaml_parser_t parser;
     yaml_document_t document;
-    if (is_too_deep(text, size_bytes)) return fail_at(r, NULL, "more than %d brackets are open: no configuration nests so deeply", BRACKETS_MAX);
-    if (!yaml_parser_initialize(&parser)) return stk_fail(r->err, STK_ERR_NOMEM, "out of memory: the YAML parser");
+    if (is_too_deep(text, size_bytes))
+        return fail_at(r, NULL, "more than %d brackets are open: no configuration nests so deeply",
+                       BRACKETS_MAX);
+    if (!yaml_parser_initialize(&parser))
+        return stk_fail(r->err, STK_ERR_NOMEM, "out of memory: the YAML parser");
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, size_bytes);
     if (!yaml_parser_load(&parser, &document)) {
         const stk_status status = fail_yaml(r, &parser);
@@ -585,7 +660,8 @@ static stk_status with_document(reader *r, const char *text, size_t size_bytes, 
     }
     r->document = &document;
     const yaml_node_t *const root = yaml_document_get_root_node(&document);
-    stk_status status = root ? refuse_aliases(r) : fail_at(r, NULL, "the configuration is empty: `stoker init` writes one");
+    stk_status status =
+        root ? refuse_aliases(r) : fail_at(r, NULL, "the configuration is empty: `stoker init` writes one");
     if (status == STK_OK) status = expect_end(r, &parser);
     if (status == STK_OK) status = use(r, root, name);
     yaml_document_delete(&document);
@@ -619,8 +695,10 @@ stk_status stk_options_defaults(stk_options *options, stk_error *err)
 {
     stk_options made = STK_OPTIONS_INIT;
     const stk_status status = defaults(&made, err);
-    if (status < 0) stk_options_deinit(&made);
-    else *options = made;
+    if (status < 0)
+        stk_options_deinit(&made);
+    else
+        *options = made;
     return status;
 }
 
@@ -630,11 +708,13 @@ stk_status stk_options_read(stk_options *options, const char *path, stk_error *e
     char *text = NULL;
     size_t size_bytes = 0;
     stk_status status = defaults(&made, err);
-    if (status == STK_OK) status = stk_file_read(&text, &size_bytes, path, FILE_BYTES_MAX, STK_TAG_OPTIONS, err);
+    if (status == STK_OK)
+        status = stk_file_read(&text, &size_bytes, path, FILE_BYTES_MAX, STK_TAG_OPTIONS, err);
     reader r = {.options = &made, .file = path, .err = err};
     if (status == STK_OK) status = with_document(&r, text, size_bytes, NULL, use_file);
     stk_free(text);
-    if (status == STK_OK && !(made.file = stk_strdup(STK_TAG_OPTIONS, path))) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: options");
+    if (status == STK_OK && !(made.file = stk_strdup(STK_TAG_OPTIONS, path)))
+        status = stk_fail(err, STK_ERR_NOMEM, "out of memory: options");
     if (status < 0) {
         stk_error_stage(err, STK_STAGE_OPTIONS);
         stk_options_deinit(&made);
@@ -650,7 +730,8 @@ static stk_data_options *find_data(const stk_options *options, stk_str set)
     for (size_t i = 0; i < options->data_count; i++) {
         char number[24];
         snprintf(number, sizeof number, "%zu", i);
-        if ((options->data[i].name && stk_str_is(set, options->data[i].name)) || stk_str_is(set, number)) return &options->data[i];
+        if ((options->data[i].name && stk_str_is(set, options->data[i].name)) || stk_str_is(set, number))
+            return &options->data[i];
     }
     return NULL;
 }
@@ -660,7 +741,8 @@ static stk_status use_value(const reader *r, const yaml_node_t *root, const char
 {
     if (strncmp(name, "data.", 5) != 0) {
         const stk_option_row *const row = strchr(name, '[') ? NULL : stk_option_find(name);
-        return row && strchr(name, '.') ? set_value(r, r->options, row->at_bytes, row, root) : set_top(r, root, name, root);
+        return row && strchr(name, '.') ? set_value(r, r->options, row->at_bytes, row, root)
+                                        : set_top(r, root, name, root);
     }
     const char *const set = name + 5, *const dot = strrchr(set, '.');
     if (!dot) return fail_at(r, root, "%.80s: write data.SET.OPTION", name);
@@ -669,8 +751,8 @@ static stk_status use_value(const reader *r, const yaml_node_t *root, const char
     return set_in_data(r, data, root, dot + 1, root);
 }
 
-/* Whether the value is a text as it stands: "*.jsonl" and "Be kind: ..." are no YAML that people mean on a command line.
- * Quotes, and lists in brackets, are YAML. */
+/* Whether the value is a text as it stands: "*.jsonl" and "Be kind: ..." are no YAML that people mean on a
+ * command line. Quotes, and lists in brackets, are YAML. */
 static bool is_plain_text(const char *name, const char *value)
 {
     char full[128];
@@ -678,8 +760,10 @@ static bool is_plain_text(const char *name, const char *value)
     if (dot) snprintf(full, sizeof full, "data[].%.100s", dot + 1);
     const stk_option_row *row = stk_option_find(dot ? full : name);
     if (!row && dot) row = stk_option_find(dot + 1);
-    if (!row || *value == '"' || *value == '\'' || strcmp(value, "null") == 0 || strcmp(value, "~") == 0) return false;
-    return row->kind == STK_KIND_STRING || row->kind == STK_KIND_CHOICE || (row->kind == STK_KIND_LIST && *value != '[');
+    if (!row || *value == '"' || *value == '\'' || strcmp(value, "null") == 0 || strcmp(value, "~") == 0)
+        return false;
+    return row->kind == STK_KIND_STRING || row->kind == STK_KIND_CHOICE ||
+           (row->kind == STK_KIND_LIST && *value != '[');
 }
 
 /* As a single-quoted scalar; the caller frees it. */
@@ -702,7 +786,8 @@ stk_status stk_options_set(stk_options *options, const char *name, const char *v
 {
     reader r = {.options = options, .err = err};
     /* An empty value is an empty text, not an empty document. */
-    char *const text = !value[0] || is_plain_text(name, value) ? quote_text(value) : stk_strdup(STK_TAG_OPTIONS, value);
+    char *const text =
+        !value[0] || is_plain_text(name, value) ? quote_text(value) : stk_strdup(STK_TAG_OPTIONS, value);
     const stk_status status = text ? with_document(&r, text, strlen(text), name, use_value)
                                    : stk_fail(err, STK_ERR_NOMEM, "out of memory: options");
     stk_free(text);
@@ -716,8 +801,9 @@ void stk_options_deinit(stk_options *options)
     stk_free(options->data);
     free_list(&options->allow);
     free_set(&options->set);
-    char *const strings[] = {options->file, options->model, options->layout, options->uneven, options->targets, options->pixels,
-                             options->profile, options->index, options->index_dir, options->dead_letter};
+    char *const strings[] = {options->file,      options->model,      options->layout,  options->uneven,
+                             options->targets,   options->pixels,     options->profile, options->index,
+                             options->index_dir, options->dead_letter};
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) stk_free(strings[i]);
     *options = (stk_options)STK_OPTIONS_INIT;
 }
@@ -727,7 +813,9 @@ void stk_options_deinit(stk_options *options)
 static stk_status check_choice(const stk_option *o, const char *value, bool may_be_unset, stk_error *err)
 {
     if (!value && may_be_unset) return STK_OK;
-    if (!value) return stk_fail(err, STK_ERR_OPTION, "%s is not set: start from stk_options_defaults() or a configuration", o->name);
+    if (!value)
+        return stk_fail(err, STK_ERR_OPTION,
+                        "%s is not set: start from stk_options_defaults() or a configuration", o->name);
     if (stk_option_allows(o, value)) return STK_OK;
     return stk_fail(err, STK_ERR_OPTION, "%s: \"%.60s\" is none of: %s", o->name, value, o->choices);
 }
@@ -737,10 +825,14 @@ static stk_status check_number(const stk_option_row *row, int64_t value, bool ma
     const stk_option *const o = &row->shown;
     const bool is_set = value != 0 && !(value == -1 && row->kind == STK_KIND_WORKERS);
     const bool has_word = o->default_text[0] && !isdigit((unsigned char)o->default_text[0]);
-    if (!is_set && (may_be_unset || has_word || o->minimum <= 0 || row->kind == STK_KIND_WORKERS)) return STK_OK;
-    if (!is_set) return stk_fail(err, STK_ERR_OPTION, "%s is not set: start from stk_options_defaults() or a configuration", o->name);
+    if (!is_set && (may_be_unset || has_word || o->minimum <= 0 || row->kind == STK_KIND_WORKERS))
+        return STK_OK;
+    if (!is_set)
+        return stk_fail(err, STK_ERR_OPTION,
+                        "%s is not set: start from stk_options_defaults() or a configuration", o->name);
     if (value >= o->minimum && value <= o->maximum) return STK_OK;
-    return stk_fail(err, STK_ERR_OPTION, "%s: %" PRId64 " is out of range: %" PRId64 " to %" PRId64, o->name, value, o->minimum, o->maximum);
+    return stk_fail(err, STK_ERR_OPTION, "%s: %" PRId64 " is out of range: %" PRId64 " to %" PRId64, o->name,
+                    value, o->minimum, o->maximum);
 }
 
 static stk_status check_share(const stk_option *o, double value, stk_error *err)
@@ -750,7 +842,8 @@ static stk_status check_share(const stk_option *o, double value, stk_error *err)
 }
 
 /* One value against its row; unset: inherited, or checked elsewhere. */
-static stk_status check_value(const void *base, size_t at_bytes, const stk_option_row *row, bool may_be_unset, stk_error *err)
+static stk_status check_value(const void *base, size_t at_bytes, const stk_option_row *row, bool may_be_unset,
+                              stk_error *err)
 {
     const void *const at = (const uint8_t *)base + at_bytes;
     switch (row->kind) {
@@ -776,49 +869,61 @@ static bool is_good_name(const char *name)
     const size_t length = strlen(name);
     if (length == 0 || length > 60 || name[0] == '.') return false;
     for (size_t i = 0; i < length; i++)
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || name[i] == '/' || name[i] == '#') return false;
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || name[i] == '/' || name[i] == '#')
+            return false;
     return true;
 }
 
 static stk_status check_set(const stk_options *options, size_t at, stk_error *err)
 {
     const stk_data_options *const data = &options->data[at];
-    if (data->path.count == 0) return stk_fail(err, STK_ERR_OPTION, "data set %zu has no path: name its manifest", at + 1);
+    if (data->path.count == 0)
+        return stk_fail(err, STK_ERR_OPTION, "data set %zu has no path: name its manifest", at + 1);
     if (!data->name || !is_good_name(data->name))
         return stk_fail(err, STK_ERR_OPTION,
-                        "data set %zu: \"%.80s\" cannot be its name (1 to 60 bytes, no /, # or dot in front): set its name", at + 1,
-                        data->name ? data->name : "");
+                        "data set %zu: \"%.80s\" cannot be its name (1 to 60 bytes, no /, # or dot in "
+                        "front): set its name",
+                        at + 1, data->name ? data->name : "");
     for (size_t i = 0; i < at; i++)
         if (strcmp(options->data[i].name, data->name) == 0)
-            return stk_fail(err, STK_ERR_OPTION, "two data sets are called %.80s: give them names", data->name);
+            return stk_fail(err, STK_ERR_OPTION, "two data sets are called %.80s: give them names",
+                            data->name);
     size_t count;
     const stk_option_row *const rows = stk_option_rows(&count);
     for (size_t i = 0; i < count; i++) {
-        if (rows[i].shown.per_set) STK_TRY(check_value(&data->set, rows[i].set_at_bytes, &rows[i], true, err));
-        else if (strncmp(rows[i].shown.name, "data[].", 7) == 0) STK_TRY(check_value(data, rows[i].at_bytes, &rows[i], true, err));
+        if (rows[i].shown.per_set)
+            STK_TRY(check_value(&data->set, rows[i].set_at_bytes, &rows[i], true, err));
+        else if (strncmp(rows[i].shown.name, "data[].", 7) == 0)
+            STK_TRY(check_value(data, rows[i].at_bytes, &rows[i], true, err));
     }
     const int64_t low = data->set.min_pixels ? data->set.min_pixels : options->set.min_pixels;
     const int64_t high = data->set.max_pixels ? data->set.max_pixels : options->set.max_pixels;
     if (low && high && low > high)
-        return stk_fail(err, STK_ERR_OPTION, "%s: min_pixels %" PRId64 " is above max_pixels %" PRId64, data->name, low, high);
+        return stk_fail(err, STK_ERR_OPTION, "%s: min_pixels %" PRId64 " is above max_pixels %" PRId64,
+                        data->name, low, high);
     return STK_OK;
 }
 
 static stk_status check_run(const stk_options *options, stk_error *err)
 {
     if (!options->model) return stk_fail(err, STK_ERR_OPTION, "model is not set: name the checkpoint folder");
-    if (options->data_count == 0) return stk_fail(err, STK_ERR_OPTION, "data is not set: name at least one manifest");
-    if (options->batch == 0) return stk_fail(err, STK_ERR_OPTION, "batch is not set: the rows of a step, over all ranks");
+    if (options->data_count == 0)
+        return stk_fail(err, STK_ERR_OPTION, "data is not set: name at least one manifest");
+    if (options->batch == 0)
+        return stk_fail(err, STK_ERR_OPTION, "batch is not set: the rows of a step, over all ranks");
     size_t count;
     const stk_option_row *const rows = stk_option_rows(&count);
     for (size_t i = 0; i < count; i++)
-        if (strncmp(rows[i].shown.name, "data", 4) != 0) STK_TRY(check_value(options, rows[i].at_bytes, &rows[i], false, err));
+        if (strncmp(rows[i].shown.name, "data", 4) != 0)
+            STK_TRY(check_value(options, rows[i].at_bytes, &rows[i], false, err));
     if (options->micro_batch > options->batch)
-        return stk_fail(err, STK_ERR_OPTION, "micro_batch: %" PRId64 " is more than batch: %" PRId64, options->micro_batch, options->batch);
+        return stk_fail(err, STK_ERR_OPTION, "micro_batch: %" PRId64 " is more than batch: %" PRId64,
+                        options->micro_batch, options->batch);
     if (options->pad_to && strcmp(options->layout, "padded") != 0)
         return stk_fail(err, STK_ERR_OPTION, "pad_to goes with layout: padded; with flat use pad_multiple");
     if (options->pad_to % options->pad_multiple)
-        return stk_fail(err, STK_ERR_OPTION, "pad_to: %" PRId64 " is no multiple of pad_multiple: %" PRId64, options->pad_to, options->pad_multiple);
+        return stk_fail(err, STK_ERR_OPTION, "pad_to: %" PRId64 " is no multiple of pad_multiple: %" PRId64,
+                        options->pad_to, options->pad_multiple);
     for (size_t i = 0; i < options->data_count; i++) STK_TRY(check_set(options, i, err));
     return STK_OK;
 }
@@ -826,8 +931,11 @@ static stk_status check_run(const stk_options *options, stk_error *err)
 stk_status stk_options_check(const stk_options *options, stk_error *err)
 {
     if (options->size_bytes != sizeof *options)
-        return stk_fail(err, STK_ERR_USAGE, "stk_options has %zu bytes, and this release knows %zu: start from STK_OPTIONS_INIT, and "
-                        "compile with the headers of this release", options->size_bytes, sizeof *options);
+        return stk_fail(
+            err, STK_ERR_USAGE,
+            "stk_options has %zu bytes, and this release knows %zu: start from STK_OPTIONS_INIT, and "
+            "compile with the headers of this release",
+            options->size_bytes, sizeof *options);
     const stk_status status = check_run(options, err);
     if (status < 0) {
         if (options->file) stk_error_file(err, options->file, 0);

@@ -408,3 +408,40 @@ def test_init_reports_what_is_wrong_with_the_folder(stoker, sample, tmp_path):
     (tmp_path / "model/preprocessor_config.json").write_text("{}")
     done = stoker("init", sample / "train.jsonl", "--model", "model", cwd=tmp_path, status=2)
     assert "preprocessor_config.json" in done.stderr
+
+
+# --- terminals ---
+
+def on_terminal(program, *arguments, **environment):
+    """What the command writes to a terminal on stdout and stderr."""
+    main, side = os.openpty()
+    run = subprocess.Popen([program, *map(str, arguments)], stdout=side, stderr=side, env=subprocess_env(TERM="xterm", **environment))
+    os.close(side)
+    out = b""
+    while True:
+        try:
+            piece = os.read(main, 65536)
+        except OSError:           # the other side is closed
+            break
+        if not piece:
+            break
+        out += piece
+    os.close(main)
+    assert run.wait(60) == 0, out
+    return out.decode()
+
+
+def test_colours_only_on_a_terminal_and_unless_no_color(build, config, stoker):
+    program = build / "cli/stoker"
+    coloured, plain = on_terminal(program, "show", config, "--record", 1), on_terminal(program, "show", config, "--record", 1, NO_COLOR="1")
+    assert "\x1b[1;32mI see a harbour." in coloured and "\x1b" not in plain and "[I see a harbour." in plain
+    assert stoker("show", config, "--record", 1).stdout == plain.replace("\r\n", "\n")
+
+
+def test_progress_is_live_only_on_a_terminal(build, config, stoker, tmp_path):
+    program = build / "cli/stoker"
+    live = on_terminal(program, "run", config, "--step-ms", 100, "--steps", 12)
+    assert re.search(r"\r\x1b\[Kstep \d+ of 12 .*ready", live)
+    live = on_terminal(program, "index", config, "--index-dir", tmp_path)
+    assert re.search(r"\[#+\.*\] +\d+ %", live)
+    assert stoker("run", config, "--step-ms", 100, "--steps", 12).stderr == ""

@@ -1,4 +1,5 @@
-/* test_model_folder.c - the checkpoint's numbers: those of the published families, and hostile ones refused by file and key. */
+/* test_model_folder.c - the checkpoint's numbers: those of the published families, and hostile ones refused
+ * by file and key. */
 #include "test.h"
 
 #include <stdbool.h>
@@ -17,20 +18,27 @@ static void write_file(const char *name, const char *text)
 }
 
 static const char config3[] = "{\"model_type\": \"qwen3_vl\", \"vision_config\": {\"patch_size\": 16}}";
-static const char pixels3[] = "{\"size\": {\"shortest_edge\": 65536, \"longest_edge\": 16777216}, \"patch_size\": 16, \"temporal_patch_size\": 2, "
-                              "\"merge_size\": 2, \"image_mean\": [0.5, 0.5, 0.5], \"image_std\": [0.5, 0.5, 0.5]}";
+static const char pixels3[] =
+    "{\"size\": {\"shortest_edge\": 65536, \"longest_edge\": 16777216}, \"patch_size\": 16, "
+    "\"temporal_patch_size\": 2, "
+    "\"merge_size\": 2, \"image_mean\": [0.5, 0.5, 0.5], \"image_std\": [0.5, 0.5, 0.5]}";
 static const char words3[] = "{\"model_max_length\": 262144}";
 
 /* Another word in one of the three files. */
-static stk_status read_with(stk_model *model, const char *file, const char *from, const char *to, stk_error *err)
+static stk_status read_with(stk_model *model, const char *file, const char *from, const char *to,
+                            stk_error *err)
 {
-    const struct { const char *name, *text; } files[] = {
+    const struct {
+        const char *name, *text;
+    } files[] = {
         {"config.json", config3}, {"preprocessor_config.json", pixels3}, {"tokenizer_config.json", words3}};
     for (int i = 0; i < 3; i++) {
         char text[1000];
         const char *const at = file && strcmp(file, files[i].name) == 0 ? strstr(files[i].text, from) : NULL;
         CHECK(!file || strcmp(file, files[i].name) != 0 || at);
-        if (at) snprintf(text, sizeof text, "%.*s%s%s", (int)(at - files[i].text), files[i].text, to, at + strlen(from));
+        if (at)
+            snprintf(text, sizeof text, "%.*s%s%s", (int)(at - files[i].text), files[i].text, to,
+                     at + strlen(from));
         write_file(files[i].name, at ? text : files[i].text);
     }
     return stk_model_read(model, test_folder(), tokenizer, err);
@@ -61,10 +69,13 @@ static void the_families_numbers_are_read(void)
     CHECK(m.mrope_per_frame && m.image_mean[0] == 0.5 && m.image_std[2] == 0.5);
     CHECK(m.ids.image_pad > 0 && m.ids.end_of_text > 0);
 
-    write_file("config.json", "{\"model_type\": \"qwen2_5_vl\", \"vision_config\": {\"tokens_per_second\": 2}}");
-    write_file("preprocessor_config.json", "{\"min_pixels\": 3136, \"max_pixels\": 12845056, \"patch_size\": 14, \"temporal_patch_size\": 2, "
-                                           "\"merge_size\": 2, \"image_mean\": [0.48145466, 0.4578275, 0.40821073], "
-                                           "\"image_std\": [0.26862954, 0.26130258, 0.27577711]}");
+    write_file("config.json",
+               "{\"model_type\": \"qwen2_5_vl\", \"vision_config\": {\"tokens_per_second\": 2}}");
+    write_file(
+        "preprocessor_config.json",
+        "{\"min_pixels\": 3136, \"max_pixels\": 12845056, \"patch_size\": 14, \"temporal_patch_size\": 2, "
+        "\"merge_size\": 2, \"image_mean\": [0.48145466, 0.4578275, 0.40821073], "
+        "\"image_std\": [0.26862954, 0.26130258, 0.27577711]}");
     CHECK_OK(stk_model_read(&m, test_folder(), tokenizer, &err), err);
     CHECK_INT(m.patch_px, 14);
     CHECK_INT(m.min_px, 3136);
@@ -93,11 +104,13 @@ static void hostile_numbers_are_refused(void)
     expect_refused(pixels, "\"patch_size\": 16", "\"patch_size\": 1e300", "patch_size");
     expect_refused(pixels, "\"patch_size\": 16", "\"patch\": 16", "patch_size");
     expect_refused(pixels, "\"merge_size\": 2", "\"merge_size\": 1000", "merge_size");
-    expect_refused(pixels, "\"temporal_patch_size\": 2", "\"temporal_patch_size\": null", "temporal_patch_size");
+    expect_refused(pixels, "\"temporal_patch_size\": 2", "\"temporal_patch_size\": null",
+                   "temporal_patch_size");
     expect_refused(pixels, "65536", "0", "shortest_edge");
     expect_refused(pixels, "65536", "33554432", "lower limit");
     expect_refused(pixels, "\"longest_edge\"", "\"other_edge\"", "size");
-    expect_refused(pixels, "{\"shortest_edge\": 65536, \"longest_edge\": 16777216}", "[65536, 16777216]", "size");
+    expect_refused(pixels, "{\"shortest_edge\": 65536, \"longest_edge\": 16777216}", "[65536, 16777216]",
+                   "size");
     expect_refused(pixels, "\"image_mean\": [0.5, 0.5, 0.5]", "\"image_mean\": [0.5, 0.5]", "image_mean");
     expect_refused(pixels, "\"image_mean\": [0.5, 0.5, 0.5]", "\"image_mean\": [0.5, 0.5, 7]", "image_mean");
     expect_refused(pixels, "\"image_std\": [0.5, 0.5, 0.5]", "\"image_std\": [0.5, 0, 0.5]", "image_std");
@@ -108,7 +121,8 @@ static void hostile_numbers_are_refused(void)
     expect_refused("tokenizer_config.json", "262144", "\"long\"", "model_max_length");
     expect_refused("config.json", "qwen3_vl", "llava", "model_type");
     expect_refused("config.json", "\"qwen3_vl\"", "7", "model_type");
-    expect_refused("config.json", "{\"model_type\": \"qwen3_vl\", \"vision_config\": {\"patch_size\": 16}}", "[]", "object");
+    expect_refused("config.json", "{\"model_type\": \"qwen3_vl\", \"vision_config\": {\"patch_size\": 16}}",
+                   "[]", "object");
 }
 
 static void numbers_that_disagree_are_refused(void)
@@ -138,9 +152,9 @@ int main(int argc, char **argv)
     char folder[600];
     snprintf(folder, sizeof folder, "%s/../examples/sample/model", test_source_folder());
     CHECK_OK(stk_tokenizer_open(&tokenizer, folder, &err), err);
-    const test_entry entries[] = {TEST(the_families_numbers_are_read), TEST(no_limit_of_tokens_is_a_large_one),
-                                  TEST(hostile_numbers_are_refused), TEST(numbers_that_disagree_are_refused),
-                                  TEST(a_missing_file_is_named)};
+    const test_entry entries[] = {TEST(the_families_numbers_are_read),
+                                  TEST(no_limit_of_tokens_is_a_large_one), TEST(hostile_numbers_are_refused),
+                                  TEST(numbers_that_disagree_are_refused), TEST(a_missing_file_is_named)};
     const int status = test_run(entries, sizeof entries / sizeof *entries, argc, argv);
     stk_tokenizer_close(&tokenizer);
     return status;

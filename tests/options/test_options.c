@@ -31,7 +31,8 @@ static void expect_refused(const char *text, uint64_t line, const char *words)
     const stk_status status = stk_options_read(&options, write_config(text, strlen(text)), &err);
     CHECK_MSG(status == STK_ERR_OPTION, "status %d for:\n%s", status, text);
     CHECK_HAS(err.message, words);
-    CHECK_MSG(err.line == line, "line %llu, not %llu: %s for:\n%s", (unsigned long long)err.line, (unsigned long long)line, err.message, text);
+    CHECK_MSG(err.line == line, "line %llu, not %llu: %s for:\n%s", (unsigned long long)err.line,
+              (unsigned long long)line, err.message, text);
     CHECK_HAS(err.file, "run.yaml");
     CHECK_INT(err.stage, STK_STAGE_OPTIONS);
     CHECK(options.data == NULL && options.model == NULL && options.size_bytes == sizeof options);
@@ -118,8 +119,10 @@ static void every_choice_of_the_table_can_be_set(void)
 static void a_data_set_has_its_own_and_inherited_options(void)
 {
     stk_options o = read_config("model: m\nbatch: 4\nlabels: last\nallow_control_tokens: [a, b]\ndata:\n"
-                                "  - {name: docs, path: [x/one.jsonl, two.jsonl], labels: finetune, min_pixels: 1024, allow_control_tokens: []}\n"
-                                "  - path: y/chat.vqa.jsonl\n    columns: {messages: dialog, images: pics}\n    roles:\n      bot: assistant\n"
+                                "  - {name: docs, path: [x/one.jsonl, two.jsonl], labels: finetune, "
+                                "min_pixels: 1024, allow_control_tokens: []}\n"
+                                "  - path: y/chat.vqa.jsonl\n    columns: {messages: dialog, images: pics}\n "
+                                "   roles:\n      bot: assistant\n"
                                 "    system: \"Be kind: always.\"\n");
     CHECK_INT(o.data_count, 2);
     CHECK_STR(o.data[0].name, "docs");
@@ -140,10 +143,11 @@ static void a_data_set_has_its_own_and_inherited_options(void)
 
 static void a_turn_format_is_read(void)
 {
-    stk_options o = read_config("model: m\nbatch: 4\ndata: [{path: a.jsonl}]\ntemplate:\n"
-                                "  system:    {before: \"<s>\\n\", after: \"</s>\\n\"}\n  user: {before: u, after: v}\n"
-                                "  assistant: {before: \"<a>\\n\", after: \"</a>\\n\", train: [text]}\n"
-                                "  image: \"<img>\"\n  default_system: null\n");
+    stk_options o =
+        read_config("model: m\nbatch: 4\ndata: [{path: a.jsonl}]\ntemplate:\n"
+                    "  system:    {before: \"<s>\\n\", after: \"</s>\\n\"}\n  user: {before: u, after: v}\n"
+                    "  assistant: {before: \"<a>\\n\", after: \"</a>\\n\", train: [text]}\n"
+                    "  image: \"<img>\"\n  default_system: null\n");
     const stk_template_options *const t = &o.set.chat_template;
     CHECK(t->declared && t->name == NULL);
     CHECK_STR(t->system.before, "<s>\n");
@@ -180,7 +184,8 @@ static void unknown_keys_name_the_nearest_known_one(void)
 
 static void what_a_later_release_brings_is_named_as_such(void)
 {
-    const char *const keys[] = {"row_tokens: 16384", "window: 4096", "balance: none", "engine: process", "eval: {}", "cache: /x", "run: a"};
+    const char *const keys[] = {"row_tokens: 16384", "window: 4096", "balance: none", "engine: process",
+                                "eval: {}",          "cache: /x",    "run: a"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) expect_refused(keys[i], 1, "not in this release");
     expect_refused("data:\n- {path: a, weight: 2}\n", 2, "not in this release");
     expect_refused("layout: packed\n", 1, "not in this release");
@@ -245,9 +250,12 @@ static void what_is_no_value_is_refused(void)
 
 static void sizes_times_and_shares_are_read_exactly(void)
 {
-    static const struct { const char *text; int64_t bytes; } sizes[] = {
-        {"1048576", 1 << 20}, {"8GiB", (int64_t)8 << 30}, {"8 GiB", (int64_t)8 << 30}, {"64MB", 64000000}, {"2MiB", 2 << 20},
-        {"1.5GiB", 1610612736}, {"1048577 B", 1048577}, {"4TB", 4000000000000}, {"9007199254740993", 9007199254740993}};
+    static const struct {
+        const char *text;
+        int64_t bytes;
+    } sizes[] = {{"1048576", 1 << 20},   {"8GiB", (int64_t)8 << 30}, {"8 GiB", (int64_t)8 << 30},
+                 {"64MB", 64000000},     {"2MiB", 2 << 20},          {"1.5GiB", 1610612736},
+                 {"1048577 B", 1048577}, {"4TB", 4000000000000},     {"9007199254740993", 9007199254740993}};
     stk_options o = read_config(small);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         set(&o, "memory", sizes[i].text);
@@ -281,7 +289,8 @@ static void numbers_do_not_depend_on_the_locale(void)
     static const char *const locales[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
     size_t i = 0;
     while (i < 4 && !setlocale(LC_ALL, locales[i])) i++;
-    if (i == 4) return; /* the reader uses no call that looks at the locale; where one is installed, this shows it */
+    if (i == 4)
+        return; /* the reader uses no call that looks at the locale; where one is installed, this shows it */
     stk_options o = read_config("errors: {masked: 0.25}\nmemory: 1.5GiB\n");
     CHECK(o.errors_masked == 0.25);
     CHECK_INT(o.memory_bytes, 1610612736);
@@ -314,8 +323,8 @@ static void hostile_files_cost_little(void)
 {
     char laughs[2000] = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
     for (int i = 1; i < 9; i++)
-        sprintf(laughs + strlen(laughs), "a%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i, i, i - 1, i - 1, i - 1, i - 1,
-                i - 1, i - 1, i - 1, i - 1, i - 1);
+        sprintf(laughs + strlen(laughs), "a%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n",
+                i, i, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1);
     stk_error err;
     stk_options options = STK_OPTIONS_INIT;
     CHECK_INT(stk_options_read(&options, write_config(laughs, strlen(laughs)), &err), STK_ERR_OPTION);
@@ -414,7 +423,8 @@ static void what_does_not_go_together_is_refused(void)
     expect_check("model: m\nbatch: 4\nmicro_batch: 5\ndata: [{path: a}]\n", "micro_batch");
     expect_check("model: m\nbatch: 4\nlayout: flat\npad_to: 64\ndata: [{path: a}]\n", "pad_to");
     expect_check("model: m\nbatch: 4\npad_multiple: 8\npad_to: 63\ndata: [{path: a}]\n", "no multiple");
-    expect_check("model: m\nbatch: 4\nmin_pixels: 64\ndata: [{path: a, max_pixels: 32}]\n", "above max_pixels");
+    expect_check("model: m\nbatch: 4\nmin_pixels: 64\ndata: [{path: a, max_pixels: 32}]\n",
+                 "above max_pixels");
 }
 
 /* A program may fill the struct itself: nothing in it is trusted. */
@@ -489,12 +499,14 @@ static void the_examples_are_read(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(defaults_are_those_of_the_table), TEST(every_default_of_the_table_can_be_set_as_it_is_shown),
+    TEST_MAIN(argc, argv, TEST(defaults_are_those_of_the_table),
+              TEST(every_default_of_the_table_can_be_set_as_it_is_shown),
               TEST(every_choice_of_the_table_can_be_set), TEST(a_data_set_has_its_own_and_inherited_options),
               TEST(a_turn_format_is_read), TEST(unknown_keys_name_the_nearest_known_one),
               TEST(what_a_later_release_brings_is_named_as_such), TEST(what_is_no_value_is_refused),
               TEST(sizes_times_and_shares_are_read_exactly), TEST(numbers_do_not_depend_on_the_locale),
-              TEST(twice_and_aliases_are_refused), TEST(hostile_files_cost_little), TEST(a_file_that_cannot_be_read_is_named),
-              TEST(one_option_is_set_by_name), TEST(what_does_not_go_together_is_refused),
-              TEST(values_set_by_hand_are_checked), TEST(the_examples_are_read));
+              TEST(twice_and_aliases_are_refused), TEST(hostile_files_cost_little),
+              TEST(a_file_that_cannot_be_read_is_named), TEST(one_option_is_set_by_name),
+              TEST(what_does_not_go_together_is_refused), TEST(values_set_by_hand_are_checked),
+              TEST(the_examples_are_read));
 }

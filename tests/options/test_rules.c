@@ -63,8 +63,9 @@ static void paths_start_from_the_configuration(void)
 {
     stk_error err;
     stk_rules *rules;
-    stk_options o = read_config("model: some/model/\nbatch: 4\nindex_dir: ../index\ndead_letter: /var/dead.jsonl\nallow: [x, /y]\n"
-                                "data:\n- {path: a.jsonl, media_root: pics}\n- {name: m, path: more/*.jsonl}\n");
+    stk_options o = read_config(
+        "model: some/model/\nbatch: 4\nindex_dir: ../index\ndead_letter: /var/dead.jsonl\nallow: [x, /y]\n"
+        "data:\n- {path: a.jsonl, media_root: pics}\n- {name: m, path: more/*.jsonl}\n");
     CHECK_OK(stk_rules_make(&rules, &o, &err), err);
     stk_options_deinit(&o); /* the rules keep what they need */
     expect_path(rules->model_folder, "conf/some/model");
@@ -87,13 +88,15 @@ static void a_set_inherits_what_it_does_not_say(void)
 {
     stk_error err;
     stk_rules *rules;
-    stk_options o = read_config("model: m\nbatch: 4\nlabels: last\ntag_space: strip\nmin_pixels: 1000\norientation: ignore\n"
-                                "allow_control_tokens: [\"<x>\"]\ntemplate: qwen3-vl\n"
-                                "data:\n- {path: a.jsonl}\n"
-                                "- {path: b.jsonl, labels: answers, tag_space: keep, min_pixels: 2000, orientation: apply, overlong: error,\n"
-                                "   control_tokens: reference, allow_control_tokens: [], system: S, format: openai,\n"
-                                "   roles: {bot: assistant}, columns: {messages: dialog, id: key},\n"
-                                "   template: {user: {before: u}, assistant: {before: a, after: b}, image: i}}\n");
+    stk_options o = read_config(
+        "model: m\nbatch: 4\nlabels: last\ntag_space: strip\nmin_pixels: 1000\norientation: ignore\n"
+        "allow_control_tokens: [\"<x>\"]\ntemplate: qwen3-vl\n"
+        "data:\n- {path: a.jsonl}\n"
+        "- {path: b.jsonl, labels: answers, tag_space: keep, min_pixels: 2000, orientation: apply, overlong: "
+        "error,\n"
+        "   control_tokens: reference, allow_control_tokens: [], system: S, format: openai,\n"
+        "   roles: {bot: assistant}, columns: {messages: dialog, id: key},\n"
+        "   template: {user: {before: u}, assistant: {before: a, after: b}, image: i}}\n");
     CHECK_OK(stk_rules_make(&rules, &o, &err), err);
     const stk_set_rules *const a = &rules->set[0], *const b = &rules->set[1];
     CHECK_INT(a->text.labels, STK_LABELS_LAST);
@@ -108,7 +111,8 @@ static void a_set_inherits_what_it_does_not_say(void)
     CHECK_INT(b->record.tag_space, STK_TAG_SPACE_KEEP);
     CHECK_INT(a->record.dialect, STK_DIALECT_DETECT);
     CHECK_INT(b->record.dialect, STK_DIALECT_OPENAI);
-    CHECK(stk_str_is(b->record.messages_column, "dialog") && stk_str_is(b->record.id_column, "key") && a->record.id_column.data == NULL);
+    CHECK(stk_str_is(b->record.messages_column, "dialog") && stk_str_is(b->record.id_column, "key") &&
+          a->record.id_column.data == NULL);
     CHECK_INT(b->record.role_count, 1);
     CHECK_INT(b->record.role[0].role, STK_ROLE_ASSISTANT);
     CHECK_INT(a->pixels.min_px, 1000);
@@ -134,7 +138,8 @@ static void what_cannot_be_resolved_is_refused(void)
     expect_refused("model: m\nbatch: 4\ndata: [{path: [a.jsonl, more/c.jsonl]}]\n", "media_root");
     expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, columns: {picture: x}}]\n", "picture");
     expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, roles: {x: boss}}]\n", "boss");
-    expect_refused("model: m\nbatch: 4\nallow: [\"s3://bucket/\"]\ndata: [{path: a.jsonl}]\n", "only folders");
+    expect_refused("model: m\nbatch: 4\nallow: [\"s3://bucket/\"]\ndata: [{path: a.jsonl}]\n",
+                   "only folders");
 }
 
 int main(int argc, char **argv)

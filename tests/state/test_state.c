@@ -1,4 +1,5 @@
-/* test_state.c - a state survives as text, and nothing but such a text is taken for one (docs/checkpoint-format.md). */
+/* test_state.c - a state survives as text, and nothing but such a text is taken for one
+ * (docs/checkpoint-format.md). */
 #include "test.h"
 
 #include <inttypes.h>
@@ -50,7 +51,8 @@ static const char *edited(const char *from, const char *to, bool fit)
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - whole), whole, to, at + strlen(from));
     char *const checksum = strstr(text, "checksum ");
     if (fit && checksum)
-        sprintf(checksum, "checksum %016" PRIx64 "\n", (uint64_t)XXH3_64bits(text, (size_t)(checksum - text)));
+        sprintf(checksum, "checksum %016" PRIx64 "\n",
+                (uint64_t)XXH3_64bits(text, (size_t)(checksum - text)));
     return text;
 }
 
@@ -123,7 +125,9 @@ static void every_cut_state_is_refused(void)
 
 static void a_strange_line_is_refused_and_named(void)
 {
-    const struct { const char *from, *to, *words; } cases[] = {
+    const struct {
+        const char *from, *to, *words;
+    } cases[] = {
         {"stoker-state 1", "stoker-state 2", "format 2"},
         {"stoker-state 1", "another-file 1", "stoker-state is expected"},
         {"epoch 3\n", "epoch 3\nqueue 7\n", "queue 7"},
@@ -166,7 +170,8 @@ static void a_state_needs_room(void)
     char text[STK_STATE_TEXT_MAX];
     const stk_state state = example();
     const size_t size = strlen(text_of(&state));
-    for (size_t room = 1; room <= size; room += 7) CHECK_INT(stk_state_write(&state, text, room, &err), STK_ERR_USAGE);
+    for (size_t room = 1; room <= size; room += 7)
+        CHECK_INT(stk_state_write(&state, text, room, &err), STK_ERR_USAGE);
     CHECK_OK(stk_state_write(&state, text, size + 1, &err), err);
 }
 
