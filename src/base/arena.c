@@ -22,22 +22,36 @@ stk_status stk_arena_create(stk_arena **out, size_t slot_bytes, uint32_t slot_co
 
     const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
     if (slot_bytes > SIZE_MAX / 2) {
-        status = stk_fail(err, STK_ERR_BUDGET, "slots of %zu bytes are out of range: lower batch or micro_batch", slot_bytes);
+        status = stk_fail(err, STK_ERR_BUDGET,
+                          "slots of %zu bytes are out of range: lower batch or micro_batch", slot_bytes);
         goto free_arena;
     }
     a->slot_bytes = stk_round_up(slot_bytes, page_bytes);
     if (stk_mul_overflows(&a->size_bytes, a->slot_bytes, slot_count) || a->size_bytes > INT64_MAX) {
-        status = stk_fail(err, STK_ERR_BUDGET, "%u slots of %zu bytes are out of range: lower batch or micro_batch", slot_count,
+        status = stk_fail(err, STK_ERR_BUDGET,
+                          "%u slots of %zu bytes are out of range: lower batch or micro_batch", slot_count,
                           slot_bytes);
         goto free_arena;
     }
     a->fd = memfd_create("stoker-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (a->fd < 0) { status = stk_fail_errno(err, "memfd_create"); goto free_arena; }
-    if (ftruncate(a->fd, (off_t)a->size_bytes)) { status = stk_fail_errno(err, "ftruncate of the arena"); goto close_fd; }
+    if (a->fd < 0) {
+        status = stk_fail_errno(err, "memfd_create");
+        goto free_arena;
+    }
+    if (ftruncate(a->fd, (off_t)a->size_bytes)) {
+        status = stk_fail_errno(err, "ftruncate of the arena");
+        goto close_fd;
+    }
     /* Whoever gets the fd can rely on the size: no SIGBUS behind a shrunken end. */
-    if (fcntl(a->fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)) { status = stk_fail_errno(err, "sealing the arena"); goto close_fd; }
+    if (fcntl(a->fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)) {
+        status = stk_fail_errno(err, "sealing the arena");
+        goto close_fd;
+    }
     a->base = mmap(NULL, a->size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd, 0);
-    if (a->base == MAP_FAILED) { status = stk_fail_errno(err, "mmap of an arena of %zu bytes", a->size_bytes); goto close_fd; }
+    if (a->base == MAP_FAILED) {
+        status = stk_fail_errno(err, "mmap of an arena of %zu bytes", a->size_bytes);
+        goto close_fd;
+    }
     for (uint32_t i = 0; i < slot_count; i++) a->free_slot[a->free_count++] = (int32_t)(slot_count - 1 - i);
     *out = a;
     return STK_OK;

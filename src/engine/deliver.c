@@ -1,4 +1,5 @@
-/* deliver.c - what a reader gets, in plan order: batches, errors, dead letters, the error budget; and the counters. */
+/* deliver.c - what a reader gets, in plan order: batches, errors, dead letters, the error budget; and the
+ * counters. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -41,10 +42,11 @@ static void write_dead_letter(const stk_engine *engine, const stk_batch *batch, 
     const stk_recipe_sample *const sample = &batch->recipe.sample[at];
     const stk_run_set *const set = &engine->run->set[sample->set_index];
     const char *const file = set->facts.file[set->facts.record[sample->record_index].file_index];
-    json_t *const letter = json_pack("{s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:o}", "id", letter_text(note->id), "set",
-                                     letter_text(set->name), "file", letter_text(file), "line", (json_int_t)note->line, "step",
-                                     (json_int_t)batch->recipe.step, "stage", stk_stage_name(note->stage), "reason", note->reason,
-                                     "message", letter_text(note->message));
+    json_t *const letter =
+        json_pack("{s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:o}", "id", letter_text(note->id), "set",
+                  letter_text(set->name), "file", letter_text(file), "line", (json_int_t)note->line, "step",
+                  (json_int_t)batch->recipe.step, "stage", stk_stage_name(note->stage), "reason",
+                  note->reason, "message", letter_text(note->message));
     char *const text = letter ? json_dumps(letter, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     json_decref(letter);
     if (!text) return;
@@ -89,10 +91,14 @@ static stk_status count(stk_engine *engine, const stk_batch *batch, stk_error *e
         set->masked++;
         m->masked++;
         m->masked_by_reason[note->reason_number]++;
-        if (set->masked <= MASKED_FLOOR || (double)set->masked <= engine->errors_masked * (double)set->delivered) continue;
-        status = stk_fail(err, STK_ERR_SPENT, "%llu of %llu samples of %s were masked, over errors.masked: %g; the last one: %s (%s)",
-                          (unsigned long long)set->masked, (unsigned long long)set->delivered, engine->run->set[sample->set_index].name,
-                          engine->errors_masked, note->reason, note->message);
+        if (set->masked <= MASKED_FLOOR ||
+            (double)set->masked <= engine->errors_masked * (double)set->delivered)
+            continue;
+        status = stk_fail(
+            err, STK_ERR_SPENT,
+            "%llu of %llu samples of %s were masked, over errors.masked: %g; the last one: %s (%s)",
+            (unsigned long long)set->masked, (unsigned long long)set->delivered,
+            engine->run->set[sample->set_index].name, engine->errors_masked, note->reason, note->message);
         stk_error_sample(err, note->id);
     }
     return status;
@@ -127,8 +133,9 @@ static void fail_engine(stk_engine *engine, stk_status status, const stk_error *
     pthread_cond_broadcast(&engine->home->ready);
 }
 
-/* Account for micro-batches in plan order, as far as `through` and as they are made, whoever their readers are: so what
- * is counted, written and refused does not depend on which reader asks first.  With the lock held. */
+/* Account for micro-batches in plan order, as far as `through` and as they are made, whoever their readers
+ * are: so what is counted, written and refused does not depend on which reader asks first.  With the lock
+ * held. */
 static void settle(stk_engine *engine, uint64_t through)
 {
     while (engine->settled <= through && !engine->settling && engine->failed == STK_OK) {
@@ -149,8 +156,10 @@ static void settle(stk_engine *engine, uint64_t through)
             engine->settling = false;
             pthread_cond_broadcast(&engine->home->ready);
         }
-        if (status < 0) fail_engine(engine, status, &error);
-        else engine->settled++;
+        if (status < 0)
+            fail_engine(engine, status, &error);
+        else
+            engine->settled++;
     }
 }
 
@@ -165,7 +174,8 @@ static void take_out(stk_engine *engine, stk_reader *reader, stk_work *work, stk
     reader->held++;
     reader->waited_ns = 0;
     engine->window[work->sequence % engine->window_count] = NULL;
-    while (engine->head < engine->taken && !engine->window[engine->head % engine->window_count]) engine->head++;
+    while (engine->head < engine->taken && !engine->window[engine->head % engine->window_count])
+        engine->head++;
     if (engine->metrics.first_batch_ns == 0) engine->metrics.first_batch_ns = stk_now() - engine->opened_ns;
     atomic_store(&batch->references, 1);
     atomic_fetch_add(&home->references, 1);
@@ -174,22 +184,28 @@ static void take_out(stk_engine *engine, stk_reader *reader, stk_work *work, stk
 }
 
 /* What a reader waits for, in words: for the error after `timeout`. */
-static stk_status fail_waiting(const stk_engine *engine, const stk_reader *reader, stk_ns waited_ns, stk_error *err)
+static stk_status fail_waiting(const stk_engine *engine, const stk_reader *reader, stk_ns waited_ns,
+                               stk_error *err)
 {
     const double seconds = (double)waited_ns / (double)STK_S;
     for (uint32_t i = 0; i < engine->ranks.rank_count; i++) {
         const stk_reader *const other = &engine->reader[i];
         if (other == reader || other->next_sequence >= reader->next_sequence) continue;
-        return stk_fail(err, STK_ERR_TIMEOUT,
-                        "rank %u waited %.0f s for memory that batches of rank %u hold, which is %llu micro-batches behind: read all "
-                        "ranks, or raise prefetch",
-                        reader->rank, seconds, other->rank,
-                        (unsigned long long)((reader->next_sequence - other->next_sequence) / engine->ranks.rank_count));
+        return stk_fail(
+            err, STK_ERR_TIMEOUT,
+            "rank %u waited %.0f s for memory that batches of rank %u hold, which is %llu micro-batches "
+            "behind: read all "
+            "ranks, or raise prefetch",
+            reader->rank, seconds, other->rank,
+            (unsigned long long)((reader->next_sequence - other->next_sequence) / engine->ranks.rank_count));
     }
     if (engine->tickets.count)
-        return stk_fail(err, STK_ERR_TIMEOUT, "no batch in %.0f s: waiting for the bytes of media (%zu in flight): look at the disk, or raise timeout",
+        return stk_fail(err, STK_ERR_TIMEOUT,
+                        "no batch in %.0f s: waiting for the bytes of media (%zu in flight): look at the "
+                        "disk, or raise timeout",
                         seconds, (size_t)engine->tickets.count);
-    return stk_fail(err, STK_ERR_TIMEOUT, "no batch in %.0f s: the workers did not finish one: raise workers or timeout", seconds);
+    return stk_fail(err, STK_ERR_TIMEOUT,
+                    "no batch in %.0f s: the workers did not finish one: raise workers or timeout", seconds);
 }
 
 static struct timespec monotonic(stk_ns at)
@@ -197,23 +213,27 @@ static struct timespec monotonic(stk_ns at)
     return (struct timespec){.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
 }
 
-/* Until the reader's next micro-batch may be taken out (true), or all has failed, or the deadline has come.  With the lock
- * held. */
+/* Until the reader's next micro-batch may be taken out (true), or all has failed, or the deadline has come.
+ * With the lock held. */
 static bool wait_for_work(stk_engine *engine, stk_reader *reader, stk_ns deadline)
 {
     const struct timespec until = monotonic(deadline);
-    if (engine->inline_workers && reader->next_sequence > engine->wanted) engine->wanted = reader->next_sequence;
+    if (engine->inline_workers && reader->next_sequence > engine->wanted)
+        engine->wanted = reader->next_sequence;
     for (bool in_time = true;;) {
         settle(engine, reader->next_sequence);
         if (reader->next_sequence < engine->settled) return true;
         if (engine->failed < 0 || engine->stop || !in_time) return false;
-        if (engine->inline_workers && stk_engine_advance(engine, &engine->worker[reader->rank - engine->ranks.first_rank])) continue;
+        if (engine->inline_workers &&
+            stk_engine_advance(engine, &engine->worker[reader->rank - engine->ranks.first_rank]))
+            continue;
         in_time = pthread_cond_timedwait(&engine->home->ready, &engine->home->lock, &until) != ETIMEDOUT;
     }
 }
 
 /* Count the wait, and say how it ended.  With the lock held. */
-static stk_status end_wait(stk_engine *engine, stk_reader *reader, bool there, stk_ns waited_ns, stk_batch **out)
+static stk_status end_wait(stk_engine *engine, stk_reader *reader, bool there, stk_ns waited_ns,
+                           stk_batch **out)
 {
     engine->metrics.wait_ns += waited_ns;
     reader->waited_ns += waited_ns;
@@ -234,7 +254,8 @@ stk_status stk_reader_next(stk_reader *reader, stk_batch **out, stk_ns timeout_n
     stk_engine *const engine = reader->engine;
     *out = NULL;
     if (engine->pid != getpid())
-        return stk_fail(err, STK_ERR_FORKED, "the loader was opened by process %d: open one after the fork", (int)engine->pid);
+        return stk_fail(err, STK_ERR_FORKED, "the loader was opened by process %d: open one after the fork",
+                        (int)engine->pid);
     if (reader->failed < 0) {
         if (err) *err = reader->error;
         return reader->failed;
@@ -247,13 +268,14 @@ stk_status stk_reader_next(stk_reader *reader, stk_batch **out, stk_ns timeout_n
     const uint32_t held = reader->held;
     stk_status status = STK_ERR_KEEP;
     if (held <= engine->keep) {
-        const bool there = wait_for_work(engine, reader, start + (timeout_ns < left_ns ? timeout_ns : left_ns));
+        const bool there =
+            wait_for_work(engine, reader, start + (timeout_ns < left_ns ? timeout_ns : left_ns));
         status = end_wait(engine, reader, there, stk_now() - start, out);
     }
     pthread_mutex_unlock(&engine->home->lock);
     if (status == STK_ERR_KEEP)
-        return stk_fail(err, status, "rank %u holds %u batches, and keep is %u: release some, or raise keep", reader->rank, held,
-                        engine->keep);
+        return stk_fail(err, status, "rank %u holds %u batches, and keep is %u: release some, or raise keep",
+                        reader->rank, held, engine->keep);
     if (status < 0 && err) *err = reader->error;
     return status;
 }

@@ -14,7 +14,8 @@ enum { IO_THREADS = 4 };
 
 /* --- order --- */
 
-void stk_engine_place(const stk_engine *engine, uint64_t sequence, uint64_t *step, uint32_t *rank, uint32_t *micro)
+void stk_engine_place(const stk_engine *engine, uint64_t sequence, uint64_t *step, uint32_t *rank,
+                      uint32_t *micro)
 {
     const uint64_t at = sequence / engine->ranks.rank_count + engine->first_micro;
     *rank = engine->ranks.first_rank + (uint32_t)(sequence % engine->ranks.rank_count);
@@ -36,7 +37,8 @@ void stk_engine_note_memory(stk_engine *engine)
 {
     engine->metrics.held_bytes = engine->memory.scratch + engine->slots_held * engine->memory.slot_each +
                                  engine->tickets.held_bytes + engine->work_held;
-    if (engine->metrics.held_bytes > engine->metrics.peak_bytes) engine->metrics.peak_bytes = engine->metrics.held_bytes;
+    if (engine->metrics.held_bytes > engine->metrics.peak_bytes)
+        engine->metrics.peak_bytes = engine->metrics.held_bytes;
 }
 
 /* --- pieces of work: each is entered and left with the lock held, and does its work without it --- */
@@ -95,10 +97,13 @@ static bool prepare(stk_engine *engine)
 /* Step 0 is made before anything is prefetched: the trainer waits for it. */
 static bool may_take(stk_engine *engine)
 {
-    if (engine->taking || engine->failed < 0 || engine->taken == engine->sequence_end || !engine->home->free_work) return false;
+    if (engine->taking || engine->failed < 0 || engine->taken == engine->sequence_end ||
+        !engine->home->free_work)
+        return false;
     if (engine->inline_workers && engine->taken > engine->wanted) return false; /* nothing runs ahead */
     if (engine->taken - engine->head >= engine->window_count) return false;
-    const uint64_t first_step_end = (uint64_t)(engine->micro_count - engine->first_micro) * engine->ranks.rank_count;
+    const uint64_t first_step_end =
+        (uint64_t)(engine->micro_count - engine->first_micro) * engine->ranks.rank_count;
     if (engine->taken < first_step_end) return true;
     for (uint64_t s = engine->head; s < first_step_end; s++) {
         const stk_work *const work = *cell(engine, s);
@@ -119,7 +124,8 @@ static bool take(stk_engine *engine, stk_worker *worker)
     uint64_t step;
     uint32_t rank, micro;
     stk_engine_place(engine, work->sequence, &step, &rank, &micro);
-    const stk_status status = stk_work_take(work, engine->run, &worker->maker, step, rank, engine->ranks.world, micro, &work->error);
+    const stk_status status = stk_work_take(work, engine->run, &worker->maker, step, rank,
+                                            engine->ranks.world, micro, &work->error);
     pthread_mutex_lock(&engine->home->lock);
     if (status < 0) {
         work->status = status;
@@ -170,8 +176,9 @@ static bool start_fetch(stk_engine *engine)
     return false;
 }
 
-/* The oldest unit whose bytes are there, if its working memory is granted.  The oldest of all may use what is left; every
- * other leaves room for the largest, so that the oldest never waits for more than what runs now. */
+/* The oldest unit whose bytes are there, if its working memory is granted.  The oldest of all may use what is
+ * left; every other leaves room for the largest, so that the oldest never waits for more than what runs now.
+ */
 static stk_unit *claim(stk_engine *engine)
 {
     bool is_oldest = true;
@@ -234,7 +241,8 @@ static bool make(stk_engine *engine, stk_worker *worker)
 
 bool stk_engine_advance(stk_engine *engine, stk_worker *worker)
 {
-    const bool did = reap(engine) || prepare(engine) || take(engine, worker) || start_fetch(engine) || make(engine, worker);
+    const bool did = reap(engine) || prepare(engine) || take(engine, worker) || start_fetch(engine) ||
+                     make(engine, worker);
     if (did) pthread_cond_signal(&engine->home->changed);
     return did;
 }
@@ -248,7 +256,8 @@ static void *run_worker(void *context)
     pthread_setname_np(pthread_self(), "stk-worker");
     pthread_mutex_lock(&engine->home->lock);
     while (!engine->stop)
-        if (!stk_engine_advance(engine, worker)) pthread_cond_wait(&engine->home->changed, &engine->home->lock);
+        if (!stk_engine_advance(engine, worker))
+            pthread_cond_wait(&engine->home->changed, &engine->home->lock);
     pthread_mutex_unlock(&engine->home->lock);
     return NULL;
 }
@@ -266,7 +275,8 @@ static void source_finished(void *context)
 static stk_status start_workers(stk_engine *engine, stk_error *err)
 {
     engine->worker = stk_alloc_array(STK_TAG_ENGINE, engine->memory.workers, sizeof *engine->worker);
-    if (!engine->worker) return stk_fail(err, STK_ERR_NOMEM, "out of memory: %u workers", engine->memory.workers);
+    if (!engine->worker)
+        return stk_fail(err, STK_ERR_NOMEM, "out of memory: %u workers", engine->memory.workers);
     for (uint32_t i = 0; i < engine->memory.workers; i++) {
         engine->worker[i].engine = engine;
         STK_TRY(stk_maker_init(&engine->worker[i].maker, engine->run, engine->memory.largest_record, err));
@@ -277,8 +287,9 @@ static stk_status start_workers(stk_engine *engine, stk_error *err)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = 0;
     for (uint32_t i = 0; code == 0 && i < engine->memory.workers && !engine->inline_workers; i++) {
-        code = stk_fault(STK_FAULT_THREAD_CREATE) ? EAGAIN
-                                                            : pthread_create(&engine->worker[i].thread, NULL, run_worker, &engine->worker[i]);
+        code = stk_fault(STK_FAULT_THREAD_CREATE)
+                   ? EAGAIN
+                   : pthread_create(&engine->worker[i].thread, NULL, run_worker, &engine->worker[i]);
         engine->worker[i].started = code == 0;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -322,7 +333,8 @@ static void take_back(stk_batch_home *batch_home, stk_batch *batch)
     home_release(home);
 }
 
-static stk_status home_create(stk_engine_home **out, stk_run *run, const stk_memory_plan *memory, stk_error *err)
+static stk_status home_create(stk_engine_home **out, stk_run *run, const stk_memory_plan *memory,
+                              stk_error *err)
 {
     *out = NULL;
     stk_engine_home *const home = stk_alloc(STK_TAG_ENGINE, sizeof *home);
@@ -343,8 +355,9 @@ static stk_status home_create(stk_engine_home **out, stk_run *run, const stk_mem
     /* In the window, and out with readers. */
     home->work_count = memory->window_count + memory->slot_count;
     home->work = stk_alloc_array(STK_TAG_ENGINE, home->work_count, sizeof *home->work);
-    stk_status status = home->work ? stk_arena_create(&home->arena, memory->slot_each, memory->slot_count, err)
-                                   : stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
+    stk_status status = home->work
+                            ? stk_arena_create(&home->arena, memory->slot_each, memory->slot_count, err)
+                            : stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
     if (status < 0) {
         home_release(home);
         return status;
@@ -375,25 +388,29 @@ static stk_status find_start(stk_engine *engine, const stk_state *state, stk_err
     if (!state) return STK_OK;
     STK_TRY(stk_fingerprint_check(&state->fingerprint, &engine->run->fingerprint, err));
     if (state->plan_version != STK_PLAN_VERSION)
-        return stk_fail(err, STK_ERR_STATE, "the state has plan_version %u, and this release plans by version %u", state->plan_version,
-                        STK_PLAN_VERSION);
+        return stk_fail(err, STK_ERR_STATE,
+                        "the state has plan_version %u, and this release plans by version %u",
+                        state->plan_version, STK_PLAN_VERSION);
     if (state->micro && state->world != engine->ranks.world)
         return stk_fail(err, STK_ERR_STATE,
-                        "the state was taken inside a step on %u ranks and cannot go on with %u: use one of the end of a step",
+                        "the state was taken inside a step on %u ranks and cannot go on with %u: use one of "
+                        "the end of a step",
                         state->world, engine->ranks.world);
     const uint32_t micro_rows = stk_plan_micro_rows(engine->run->plan, engine->ranks.world);
     if (state->micro && state->micro_rows != micro_rows)
         return stk_fail(err, STK_ERR_STATE,
-                        "the state was taken inside a step with %u rows in a micro-batch and cannot go on with %u: set micro_batch as it "
+                        "the state was taken inside a step with %u rows in a micro-batch and cannot go on "
+                        "with %u: set micro_batch as it "
                         "was, or use one of the end of a step",
                         state->micro_rows, micro_rows);
     if (state->micro >= engine->micro_count)
-        return stk_fail(err, STK_ERR_STATE, "the state names micro-batch %u, and a step has %u", state->micro, engine->micro_count);
+        return stk_fail(err, STK_ERR_STATE, "the state names micro-batch %u, and a step has %u", state->micro,
+                        engine->micro_count);
     engine->first_micro = state->micro;
     STK_TRY(stk_plan_step_at(engine->run->plan, state->epoch, state->rows, &engine->first_step, err));
     if (engine->first_step != state->step)
-        return stk_fail(err, STK_ERR_STATE, "the state names step %llu, and its position is step %llu", (unsigned long long)state->step,
-                        (unsigned long long)engine->first_step);
+        return stk_fail(err, STK_ERR_STATE, "the state names step %llu, and its position is step %llu",
+                        (unsigned long long)state->step, (unsigned long long)engine->first_step);
     return STK_OK;
 }
 
@@ -411,7 +428,8 @@ static void open_readers(stk_engine *engine)
         stk_plan_position(engine->run->plan, state->step, &state->epoch, &state->rows);
         state->micro = engine->first_micro;
         state->world = engine->first_micro ? engine->ranks.world : 0;
-        state->micro_rows = engine->first_micro ? stk_plan_micro_rows(engine->run->plan, engine->ranks.world) : 0;
+        state->micro_rows =
+            engine->first_micro ? stk_plan_micro_rows(engine->run->plan, engine->ranks.world) : 0;
     }
 }
 
@@ -430,8 +448,11 @@ static stk_status find_span(stk_engine *engine, const span *part, stk_forecast *
     engine->micro_count = stk_plan_micro_count(plan, engine->ranks.world);
     if (part->one) {
         if (part->step >= step_count || part->micro >= engine->micro_count)
-            return stk_fail(err, STK_ERR_USAGE, "no micro-batch %u of step %llu: the run has %llu steps of %u micro-batches a rank",
-                            part->micro, (unsigned long long)part->step, (unsigned long long)step_count, engine->micro_count);
+            return stk_fail(
+                err, STK_ERR_USAGE,
+                "no micro-batch %u of step %llu: the run has %llu steps of %u micro-batches a rank",
+                part->micro, (unsigned long long)part->step, (unsigned long long)step_count,
+                engine->micro_count);
         engine->first_step = part->step;
         engine->first_micro = part->micro;
         engine->sequence_end = 1;
@@ -457,7 +478,8 @@ static stk_status open_parts(stk_engine *engine, const stk_options *options, con
     engine->window = stk_alloc_array(STK_TAG_ENGINE, engine->window_count, sizeof *engine->window);
     engine->reader = stk_alloc_array(STK_TAG_ENGINE, engine->ranks.rank_count, sizeof *engine->reader);
     engine->set_count = stk_alloc_array(STK_TAG_ENGINE, engine->run->set_count, sizeof *engine->set_count);
-    if (!engine->window || !engine->reader || !engine->set_count) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
+    if (!engine->window || !engine->reader || !engine->set_count)
+        return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
     open_readers(engine);
     STK_TRY(stk_dead_letter_open(&engine->dead_letter_fd, engine->run->rules->dead_letter, err));
     STK_TRY(stk_tickets_init(&engine->tickets, engine->memory.tickets, engine->memory.ticket_count, err));
@@ -468,14 +490,14 @@ static stk_status open_parts(stk_engine *engine, const stk_options *options, con
     return start_workers(engine, err);
 }
 
-static stk_status open_span(stk_engine **out, const stk_options *options, stk_engine_ranks ranks, const span *part,
-                            const stk_index_progress *progress, stk_error *err)
+static stk_status open_span(stk_engine **out, const stk_options *options, stk_engine_ranks ranks,
+                            const span *part, const stk_index_progress *progress, stk_error *err)
 {
     *out = NULL;
     if (ranks.world == 0 || ranks.rank_count == 0 || ranks.first_rank >= ranks.world ||
         ranks.rank_count > ranks.world - ranks.first_rank)
-        return stk_fail(err, STK_ERR_USAGE, "%u ranks from rank %u on are not in a world of %u", ranks.rank_count, ranks.first_rank,
-                        ranks.world);
+        return stk_fail(err, STK_ERR_USAGE, "%u ranks from rank %u on are not in a world of %u",
+                        ranks.rank_count, ranks.first_rank, ranks.world);
     stk_engine *engine = stk_alloc(STK_TAG_ENGINE, sizeof *engine);
     if (!engine) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
     engine->ranks = ranks;
@@ -497,14 +519,14 @@ static stk_status open_span(stk_engine **out, const stk_options *options, stk_en
     return STK_OK;
 }
 
-stk_status stk_engine_open(stk_engine **out, const stk_options *options, stk_engine_ranks ranks, const stk_state *state,
-                           const stk_index_progress *progress, stk_error *err)
+stk_status stk_engine_open(stk_engine **out, const stk_options *options, stk_engine_ranks ranks,
+                           const stk_state *state, const stk_index_progress *progress, stk_error *err)
 {
     return open_span(out, options, ranks, &(span){.state = state}, progress, err);
 }
 
-stk_status stk_engine_open_one(stk_engine **out, const stk_options *options, uint64_t step, uint32_t rank, uint32_t world,
-                               uint32_t micro, stk_error *err)
+stk_status stk_engine_open_one(stk_engine **out, const stk_options *options, uint64_t step, uint32_t rank,
+                               uint32_t world, uint32_t micro, stk_error *err)
 {
     const stk_engine_ranks ranks = {.first_rank = rank, .rank_count = 1, .world = world};
     return open_span(out, options, ranks, &(span){.one = true, .step = step, .micro = micro}, NULL, err);
@@ -542,7 +564,8 @@ void stk_engine_close(stk_engine **out)
     for (uint32_t i = 0; engine->worker && i < engine->memory.workers; i++)
         if (engine->worker[i].started) pthread_join(engine->worker[i].thread, NULL);
     stk_source_close(&engine->source);
-    for (uint32_t i = 0; engine->worker && i < engine->memory.workers; i++) stk_maker_deinit(&engine->worker[i].maker);
+    for (uint32_t i = 0; engine->worker && i < engine->memory.workers; i++)
+        stk_maker_deinit(&engine->worker[i].maker);
     if (engine->home) leave_home(engine);
     stk_tickets_deinit(&engine->tickets);
     if (engine->dead_letter_fd >= 0) close(engine->dead_letter_fd);

@@ -2,13 +2,13 @@
  *
  *     take ──► fetch ──► make ──► deliver
  *
- * The window holds micro-batches in the engine's order: step, then micro, then rank.  They enter in that order (take), their
- * units are made in any order, and each reader takes its own in order.
+ * The window holds micro-batches in the engine's order: step, then micro, then rank.  They enter in that
+ * order (take), their units are made in any order, and each reader takes its own in order.
  *
  *     unit:  TAKEN -ticket-> FETCHING -bytes arrived-> READY -claim-> MAKING -> MADE
  *
- * One lock guards all of it; it is never held across I/O, decode or a call-back.  Not here: what making is (make.c),
- * delivery, dead letters and error budgets (deliver.c). */
+ * One lock guards all of it; it is never held across I/O, decode or a call-back.  Not here: what making is
+ * (make.c), delivery, dead letters and error budgets (deliver.c). */
 #ifndef STK_ENGINE_ENGINE_CORE_H
 #define STK_ENGINE_ENGINE_CORE_H
 
@@ -39,12 +39,13 @@ typedef struct stk_forecast {
 } stk_forecast;
 
 /* Over steps first_step .. end_step - 1, from recipes alone. */
-stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks, uint64_t first_step,
-                             uint64_t end_step, stk_error *err) STK_MUST_USE;
+stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks,
+                             uint64_t first_step, uint64_t end_step, stk_error *err) STK_MUST_USE;
 
 /* Size everything from the options and the forecast; STK_ERR_BUDGET with the sum in words. */
-stk_status stk_memory_plan_make(stk_memory_plan *memory, const stk_forecast *forecast, const stk_options *options,
-                                stk_engine_ranks ranks, stk_error *err) STK_MUST_USE;
+stk_status stk_memory_plan_make(stk_memory_plan *memory, const stk_forecast *forecast,
+                                const stk_options *options, stk_engine_ranks ranks,
+                                stk_error *err) STK_MUST_USE;
 
 typedef struct stk_set_count {
     uint64_t delivered, masked;
@@ -58,12 +59,12 @@ typedef struct stk_engine_home {
     pthread_cond_t ready;   /* for readers: a micro-batch is made, or all is over */
     stk_run *run;
     stk_arena *arena;
-    stk_work *free_work;    /* list */
-    stk_work *work;         /* all of them */
+    stk_work *free_work; /* list */
+    stk_work *work;      /* all of them */
     uint32_t work_count;
-    atomic_uint references; /* the engine, and each batch that is out */
+    atomic_uint references;    /* the engine, and each batch that is out */
     struct stk_engine *engine; /* NULL once it is closed */
-    pid_t pid;              /* that all of it belongs to */
+    pid_t pid;                 /* that all of it belongs to */
 } stk_engine_home;
 
 struct stk_reader {
@@ -91,52 +92,54 @@ struct stk_engine {
     stk_run *run;
     stk_engine_ranks ranks;
     uint32_t micro_count;
-    uint64_t first_step;    /* of this engine's run, and micro-batches of it that are over */
+    uint64_t first_step; /* of this engine's run, and micro-batches of it that are over */
     uint32_t first_micro;
-    uint64_t sequence_end;  /* micro-batches in all */
+    uint64_t sequence_end; /* micro-batches in all */
     stk_memory_plan memory;
     uint32_t keep;
     stk_ns timeout_ns;
     bool inline_workers;
-    double errors_masked;   /* the share that stops the run */
+    double errors_masked; /* the share that stops the run */
     pid_t pid;
     stk_ns opened_ns;
 
     stk_source *source;
     stk_tickets tickets;
-    stk_reader *reader;     /* ranks.rank_count */
-    stk_worker *worker;     /* memory.workers, or one when inline */
+    stk_reader *reader; /* ranks.rank_count */
+    stk_worker *worker; /* memory.workers, or one when inline */
 
     /* Guarded by home->lock. */
     bool stop;
-    bool taking;            /* a thread is inside take */
-    bool source_moved;      /* something may be reaped */
-    stk_work **window;      /* by sequence % window_count; NULL: not there */
+    bool taking;       /* a thread is inside take */
+    bool source_moved; /* something may be reaped */
+    stk_work **window; /* by sequence % window_count; NULL: not there */
     uint32_t window_count;
-    uint64_t head, taken;   /* head: the oldest not yet delivered; [head, taken) are in the window */
-    uint64_t ticketed;      /* the first whose units do not all have tickets */
-    uint64_t slotted;       /* the first without a slot */
-    uint64_t settled;       /* the first that is not accounted for: counters, dead letters, error budgets */
-    bool settling;          /* a thread is writing dead letters */
-    uint64_t wanted;        /* inline: the last that a reader asked for */
-    stk_status failed;      /* <0: what every reader gets at `settled` */
+    uint64_t head, taken; /* head: the oldest not yet delivered; [head, taken) are in the window */
+    uint64_t ticketed;    /* the first whose units do not all have tickets */
+    uint64_t slotted;     /* the first without a slot */
+    uint64_t settled;     /* the first that is not accounted for: counters, dead letters, error budgets */
+    bool settling;        /* a thread is writing dead letters */
+    uint64_t wanted;      /* inline: the last that a reader asked for */
+    stk_status failed;    /* <0: what every reader gets at `settled` */
     stk_error failure;
-    size_t work_held;       /* working memory of units in make */
-    size_t slots_held;      /* slots in use, also those with readers */
+    size_t work_held;  /* working memory of units in make */
+    size_t slots_held; /* slots in use, also those with readers */
     stk_set_count *set_count;
     stk_metrics metrics;
-    int dead_letter_fd;     /* -1: none; written without the lock, by the thread that is settling, one line a write */
+    int dead_letter_fd; /* -1: none; written without the lock, by the thread that is settling, one line a
+                           write */
 };
 
 /* Place of a sequence number: step, rank, micro. */
-void stk_engine_place(const stk_engine *engine, uint64_t sequence, uint64_t *step, uint32_t *rank, uint32_t *micro);
+void stk_engine_place(const stk_engine *engine, uint64_t sequence, uint64_t *step, uint32_t *rank,
+                      uint32_t *micro);
 
 /* Do one piece of work, if any can be done now: true.  Called with the lock held, returns with it held. */
 bool stk_engine_advance(stk_engine *engine, stk_worker *worker);
 
 /* Open an engine for one micro-batch of one rank: what `stoker replay` needs. */
-stk_status stk_engine_open_one(stk_engine **out, const stk_options *options, uint64_t step, uint32_t rank, uint32_t world,
-                               uint32_t micro, stk_error *err) STK_MUST_USE;
+stk_status stk_engine_open_one(stk_engine **out, const stk_options *options, uint64_t step, uint32_t rank,
+                               uint32_t world, uint32_t micro, stk_error *err) STK_MUST_USE;
 
 /* Note what is held now for the peak.  Under the lock. */
 void stk_engine_note_memory(stk_engine *engine);

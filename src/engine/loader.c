@@ -8,8 +8,8 @@ struct stk_loader {
     stk_reader *reader;
 };
 
-stk_status stk_loader_open_at(stk_loader **out, const stk_options *options, uint32_t rank, uint32_t world, const stk_state *state,
-                              stk_error *err)
+stk_status stk_loader_open_at(stk_loader **out, const stk_options *options, uint32_t rank, uint32_t world,
+                              const stk_state *state, stk_error *err)
 {
     *out = NULL;
     stk_loader *const loader = stk_alloc(STK_TAG_ENGINE, sizeof *loader);
@@ -25,7 +25,8 @@ stk_status stk_loader_open_at(stk_loader **out, const stk_options *options, uint
     return STK_OK;
 }
 
-stk_status stk_loader_open(stk_loader **out, const stk_options *options, uint32_t rank, uint32_t world, stk_error *err)
+stk_status stk_loader_open(stk_loader **out, const stk_options *options, uint32_t rank, uint32_t world,
+                           stk_error *err)
 {
     return stk_loader_open_at(out, options, rank, world, NULL, err);
 }

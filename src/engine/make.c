@@ -32,25 +32,29 @@ void stk_maker_deinit(stk_maker *maker)
 }
 
 /* Read and parse a sample's record into maker->sample. */
-static stk_status parse(const stk_run *run, stk_maker *maker, const stk_recipe_sample *planned, stk_batch_note *note,
-                        stk_error *err)
+static stk_status parse(const stk_run *run, stk_maker *maker, const stk_recipe_sample *planned,
+                        stk_batch_note *note, stk_error *err)
 {
     const stk_run_set *const set = &run->set[planned->set_index];
     const stk_record_facts *const facts = &set->facts.record[planned->record_index];
     note->line = facts->line;
     stk_reason reason;
-    stk_status status = stk_run_read_record(run, planned->set_index, planned->record_index, &maker->record, err);
+    stk_status status =
+        stk_run_read_record(run, planned->set_index, planned->record_index, &maker->record, err);
     if (status == STK_OK) {
         const stk_str record = {(const char *)maker->record.data, maker->record.size_bytes};
         status = stk_record_parse(&maker->sample, &set->rules->record, record, &reason, err);
         /* It was usable when it was indexed. */
         if (status == STK_ERR_RECORD)
-            status = stk_fail(err, STK_ERR_INDEX, "the record is no longer the one that was indexed: run `stoker index`");
+            status = stk_fail(err, STK_ERR_INDEX,
+                              "the record is no longer the one that was indexed: run `stoker index`");
     }
     if (status == STK_OK && maker->sample.media_count != planned->media_count)
-        status = stk_fail(err, STK_ERR_INDEX, "the record has %zu media, and the index says %u: run `stoker index`",
+        status = stk_fail(err, STK_ERR_INDEX,
+                          "the record has %zu media, and the index says %u: run `stoker index`",
                           maker->sample.media_count, planned->media_count);
-    stk_run_sample_id(run, planned->set_index, planned->record_index, status < 0 ? (stk_str){0} : maker->sample.id, note->id);
+    stk_run_sample_id(run, planned->set_index, planned->record_index,
+                      status < 0 ? (stk_str){0} : maker->sample.id, note->id);
     if (status < 0) {
         stk_error_file(err, set->facts.file[facts->file_index], facts->line);
         stk_error_sample(err, note->id);
@@ -65,8 +69,11 @@ static stk_status parse(const stk_run *run, stk_maker *maker, const stk_recipe_s
 static stk_image_info info_of(const stk_media_facts *facts)
 {
     const bool stated = facts->flags & STK_MEDIA_STATED;
-    return (stk_image_info){.format = stated ? STK_FORMAT_WEBP : (stk_media_format)facts->format, .width_px = facts->width_px,
-                            .height_px = facts->height_px, .orientation = facts->orientation, .flags = facts->flags,
+    return (stk_image_info){.format = stated ? STK_FORMAT_WEBP : (stk_media_format)facts->format,
+                            .width_px = facts->width_px,
+                            .height_px = facts->height_px,
+                            .orientation = facts->orientation,
+                            .flags = facts->flags,
                             .whole = stated || facts->flags & STK_MEDIA_WHOLE};
 }
 
@@ -75,8 +82,8 @@ static size_t ticket_bytes_of(size_t size_bytes)
     return stk_round_up(size_bytes, STK_ALIGN_BYTES) + STK_PAD_BYTES;
 }
 
-void stk_sample_needs(const stk_run *run, const stk_recipe *recipe, const stk_recipe_sample *planned, size_t *ticket_bytes,
-                      size_t *work_bytes)
+void stk_sample_needs(const stk_run *run, const stk_recipe *recipe, const stk_recipe_sample *planned,
+                      size_t *ticket_bytes, size_t *work_bytes)
 {
     *ticket_bytes = *work_bytes = 0;
     for (uint32_t k = 0; k < planned->media_count; k++) {
@@ -89,7 +96,8 @@ void stk_sample_needs(const stk_run *run, const stk_recipe *recipe, const stk_re
     }
 }
 
-static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, stk_maker *maker, stk_error *err)
+static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, stk_maker *maker,
+                            stk_error *err)
 {
     const stk_recipe *const recipe = &work->batch.recipe;
     const stk_recipe_sample *const planned = &recipe->sample[unit->sample_index];
@@ -118,8 +126,8 @@ static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, 
     return STK_OK;
 }
 
-stk_status stk_work_take(stk_work *work, const stk_run *run, stk_maker *maker, uint64_t step, uint32_t rank, uint32_t world,
-                         uint32_t micro, stk_error *err)
+stk_status stk_work_take(stk_work *work, const stk_run *run, stk_maker *maker, uint64_t step, uint32_t rank,
+                         uint32_t world, uint32_t micro, stk_error *err)
 {
     stk_batch *const batch = &work->batch;
     stk_pool_reset(&work->pool);
@@ -161,31 +169,36 @@ bool stk_request_fault(const stk_request *request, stk_reason *reason)
     case STK_ERR_MEDIA_LIMIT: *reason = STK_REASON_MEDIA_LIMIT; return true;
     case STK_ERR_MEDIA_UNSUPPORTED: *reason = STK_REASON_UNSUPPORTED; return true;
     case STK_ERR_MEDIA: *reason = STK_REASON_BROKEN; return true;
-    case STK_ERR_SYSTEM: *reason = STK_REASON_UNREADABLE; return request->error.code == EACCES || request->error.code == EPERM;
+    case STK_ERR_SYSTEM:
+        *reason = STK_REASON_UNREADABLE;
+        return request->error.code == EACCES || request->error.code == EPERM;
     default: return false;
     }
 }
 
 /* Whether the picture is the one that the plan was made for. */
-static stk_status check_facts(const stk_image_info *info, const stk_media_facts *facts, uint8_t orientation, stk_reason *reason,
-                              stk_error *err)
+static stk_status check_facts(const stk_image_info *info, const stk_media_facts *facts, uint8_t orientation,
+                              stk_reason *reason, stk_error *err)
 {
     *reason = STK_REASON_CHANGED;
     if (facts->flags & STK_MEDIA_STATED) { /* what the record states is the upright size */
         const bool swaps = stk_orientation_swaps(orientation);
-        const uint32_t width_px = swaps ? info->height_px : info->width_px, height_px = swaps ? info->width_px : info->height_px;
+        const uint32_t width_px = swaps ? info->height_px : info->width_px,
+                       height_px = swaps ? info->width_px : info->height_px;
         if (width_px == facts->width_px && height_px == facts->height_px) return STK_OK;
-        return stk_fail(err, STK_ERR_MEDIA, "the record states %u x %u pixels, and the picture has %u x %u: correct the record",
+        return stk_fail(err, STK_ERR_MEDIA,
+                        "the record states %u x %u pixels, and the picture has %u x %u: correct the record",
                         facts->width_px, facts->height_px, width_px, height_px);
     }
-    if (info->width_px == facts->width_px && info->height_px == facts->height_px && info->orientation == facts->orientation && info->whole == ((facts->flags & STK_MEDIA_WHOLE) != 0))
+    if (info->width_px == facts->width_px && info->height_px == facts->height_px &&
+        info->orientation == facts->orientation && info->whole == ((facts->flags & STK_MEDIA_WHOLE) != 0))
         return STK_OK;
     return stk_fail(err, STK_ERR_MEDIA, "the media changed since it was indexed: run `stoker index`");
 }
 
 /* The patches of one image, or its reason.  STK_ERR_MEDIA and kin: mask. */
-static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker *maker, uint32_t k, stk_reason *reason,
-                             stk_error *err)
+static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker *maker, uint32_t k,
+                             stk_reason *reason, stk_error *err)
 {
     stk_batch *const batch = &unit->work->batch;
     const stk_recipe_sample *const planned = &batch->recipe.sample[unit->sample_index];
@@ -196,22 +209,26 @@ static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker
     if (request->status < 0) {
         if (err) *err = request->error;
         if (!stk_request_fault(request, reason)) return request->status;
-        if (*reason == STK_REASON_MEDIA_LIMIT) *reason = STK_REASON_CHANGED; /* it had room when it was indexed */
+        if (*reason == STK_REASON_MEDIA_LIMIT)
+            *reason = STK_REASON_CHANGED; /* it had room when it was indexed */
         return STK_ERR_MEDIA;
     }
     if (request->total_bytes != facts->size_bytes) {
         *reason = STK_REASON_CHANGED;
-        return stk_fail(err, STK_ERR_MEDIA, "the media has %llu bytes, and had %llu when it was indexed: run `stoker index`",
+        return stk_fail(err, STK_ERR_MEDIA,
+                        "the media has %llu bytes, and had %llu when it was indexed: run `stoker index`",
                         (unsigned long long)request->total_bytes, (unsigned long long)facts->size_bytes);
     }
     const stk_bytes bytes = {request->buffer, request->got_bytes};
     stk_image_info info;
     STK_TRY(stk_image_probe(&info, reason, bytes, bytes.size_bytes, &run->rules->limits, err));
     const bool stated = facts->flags & STK_MEDIA_STATED, ignored = set->pixels.ignore_orientation;
-    const uint8_t orientation = stated ? (ignored ? 1 : info.orientation) : stk_media_orientation(facts, &set->pixels);
+    const uint8_t orientation =
+        stated ? (ignored ? 1 : info.orientation) : stk_media_orientation(facts, &set->pixels);
     STK_TRY(check_facts(&info, facts, orientation, reason, err));
     stk_image_times times = {0};
-    void *const patches = stk_slot_patches(batch->slot, &batch->layout, &batch->recipe, planned->first_media + k);
+    void *const patches =
+        stk_slot_patches(batch->slot, &batch->layout, &batch->recipe, planned->first_media + k);
     const stk_status status = stk_image_patches(patches, run->image, maker->image, bytes, &info, orientation,
                                                 media->width_px, media->height_px, &times, reason, err);
     maker->decode.count++;
@@ -247,16 +264,18 @@ static stk_status make_text(stk_unit *unit, const stk_run *run, stk_maker *maker
     STK_TRY(parse(run, maker, planned, &batch->note[unit->sample_index], err));
     stk_tokens tokens;
     stk_reason reason;
-    stk_status status = stk_text_encode(&tokens, run->tokenizer, set->chat_template, &set->rules->text, &maker->sample, maker->text,
-                                        &reason, err);
+    stk_status status = stk_text_encode(&tokens, run->tokenizer, set->chat_template, &set->rules->text,
+                                        &maker->sample, maker->text, &reason, err);
     if (status == STK_ERR_RECORD)
-        status = stk_fail(err, STK_ERR_INDEX, "the record is no longer the one that was indexed: run `stoker index`");
+        status = stk_fail(err, STK_ERR_INDEX,
+                          "the record is no longer the one that was indexed: run `stoker index`");
     const stk_ns encoded = stk_now();
     maker->text_stage.count++;
     maker->text_stage.busy_ns += encoded - start;
     maker->text_stage.bytes += status == STK_OK ? tokens.rendered.size_bytes : 0;
     if (status == STK_OK)
-        status = stk_slot_place(batch->slot, &batch->layout, &batch->recipe, &run->form, unit->sample_index, &tokens, err);
+        status = stk_slot_place(batch->slot, &batch->layout, &batch->recipe, &run->form, unit->sample_index,
+                                &tokens, err);
     maker->place.count++;
     maker->place.busy_ns += stk_now() - encoded;
     maker->place.bytes += planned->token_count * sizeof(int64_t);

@@ -1,4 +1,5 @@
-/* memory_plan.c - what an engine needs, from the plan alone, and how a budget is shared out (architecture section 8).
+/* memory_plan.c - what an engine needs, from the plan alone, and how a budget is shared out (architecture
+ * section 8).
  *
  * Every part is fixed when the engine opens, so that memory in use never exceeds the budget (invariant 5). */
 #include <sched.h>
@@ -16,10 +17,13 @@ enum {
 
 /* --- forecast --- */
 
-static void add_micro(stk_forecast *forecast, const stk_run *run, const stk_recipe *recipe, const stk_slot_layout *layout)
+static void add_micro(stk_forecast *forecast, const stk_run *run, const stk_recipe *recipe,
+                      const stk_slot_layout *layout)
 {
-    size_t object_bytes = recipe->sample_count * (sizeof(stk_unit) + sizeof(stk_batch_note) + 2 * sizeof(stk_recipe_sample)) +
-                          recipe->media_count * (sizeof(stk_request) + sizeof(stk_recipe_media) + ADDRESS_BYTES) + POOL_ROUNDING_BYTES;
+    size_t object_bytes =
+        recipe->sample_count * (sizeof(stk_unit) + sizeof(stk_batch_note) + 2 * sizeof(stk_recipe_sample)) +
+        recipe->media_count * (sizeof(stk_request) + sizeof(stk_recipe_media) + ADDRESS_BYTES) +
+        POOL_ROUNDING_BYTES;
     for (uint32_t i = 0; i < recipe->sample_count; i++) {
         const stk_recipe_sample *const sample = &recipe->sample[i];
         if (sample->filler) continue;
@@ -41,8 +45,8 @@ static void add_micro(stk_forecast *forecast, const stk_run *run, const stk_reci
     if (recipe->row_count > forecast->row_count) forecast->row_count = recipe->row_count;
 }
 
-stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks, uint64_t first_step,
-                             uint64_t end_step, stk_error *err)
+stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks,
+                             uint64_t first_step, uint64_t end_step, stk_error *err)
 {
     *forecast = (stk_forecast){0};
     stk_pool pool;
@@ -50,7 +54,8 @@ stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_eng
     stk_status status = STK_OK;
     const uint32_t micros = stk_plan_micro_count(run->plan, ranks.world);
     for (uint64_t step = first_step; status == STK_OK && step < end_step; step++)
-        for (uint32_t rank = ranks.first_rank; status == STK_OK && rank < ranks.first_rank + ranks.rank_count; rank++)
+        for (uint32_t rank = ranks.first_rank; status == STK_OK && rank < ranks.first_rank + ranks.rank_count;
+             rank++)
             for (uint32_t micro = 0; status == STK_OK && micro < micros; micro++) {
                 stk_recipe recipe;
                 stk_slot_layout layout;
@@ -92,8 +97,8 @@ static uint32_t workers_auto(void)
 }
 
 /* All but what may grow with the budget: slots for what is kept and `prefetch`, and one sample in work. */
-static bool count_needs(stk_memory_plan *m, const stk_forecast *f, uint32_t readers, uint64_t keep, uint64_t prefetch,
-                        size_t *sum)
+static bool count_needs(stk_memory_plan *m, const stk_forecast *f, uint32_t readers, uint64_t keep,
+                        uint64_t prefetch, size_t *sum)
 {
     const uint64_t slots = readers * (keep + prefetch);
     if (slots > UINT32_MAX / 4) return false;
@@ -110,8 +115,8 @@ static bool count_needs(stk_memory_plan *m, const stk_forecast *f, uint32_t read
            !stk_add_overflows(sum, *sum, f->ticket_bytes);
 }
 
-stk_status stk_memory_plan_make(stk_memory_plan *m, const stk_forecast *f, const stk_options *options, stk_engine_ranks ranks,
-                                stk_error *err)
+stk_status stk_memory_plan_make(stk_memory_plan *m, const stk_forecast *f, const stk_options *options,
+                                stk_engine_ranks ranks, stk_error *err)
 {
     *m = (stk_memory_plan){0};
     const bool inline_workers = options->workers < 0, workers_free = options->workers == 0;
@@ -133,27 +138,34 @@ stk_status stk_memory_plan_make(stk_memory_plan *m, const stk_forecast *f, const
         m->workers--;
         countable = count_needs(m, f, readers, keep, prefetch, &sum);
     }
-    if (!countable) return stk_fail(err, STK_ERR_BUDGET, "a micro-batch is too large to address: lower batch, keep or prefetch");
+    if (!countable)
+        return stk_fail(err, STK_ERR_BUDGET,
+                        "a micro-batch is too large to address: lower batch, keep or prefetch");
     if (sum > m->budget)
         return stk_fail(err, STK_ERR_BUDGET,
-                        "memory: %zu bytes are too few: (keep %llu + prefetch %llu) x %u ranks x %zu of the largest micro-batch + scratch %zu + "
+                        "memory: %zu bytes are too few: (keep %llu + prefetch %llu) x %u ranks x %zu of the "
+                        "largest micro-batch + scratch %zu + "
                         "largest sample %zu = %zu: raise memory, or lower micro_batch, keep or prefetch",
-                        m->budget, (unsigned long long)keep, (unsigned long long)prefetch, readers, m->slot_each, m->scratch,
-                        f->work_bytes + f->ticket_bytes, sum);
+                        m->budget, (unsigned long long)keep, (unsigned long long)prefetch, readers,
+                        m->slot_each, m->scratch, f->work_bytes + f->ticket_bytes, sum);
     /* More ready micro-batches where nobody said how many, as far as half of what is left goes. */
     for (; prefetch_free && !inline_workers && prefetch < PREFETCH_AUTO; prefetch++) {
         stk_memory_plan more = *m;
         size_t more_sum;
-        if (!count_needs(&more, f, readers, keep, prefetch + 1, &more_sum) || more_sum > sum + (m->budget - sum) / 2) break;
+        if (!count_needs(&more, f, readers, keep, prefetch + 1, &more_sum) ||
+            more_sum > sum + (m->budget - sum) / 2)
+            break;
         *m = more;
         sum = more_sum;
     }
     size_t left = m->budget - sum, more_work;
     /* The largest sample on each thread, and room for the oldest beside them. */
-    if (stk_mul_overflows(&more_work, f->work_bytes, m->workers) || more_work > left / 2) more_work = left / 2;
+    if (stk_mul_overflows(&more_work, f->work_bytes, m->workers) || more_work > left / 2)
+        more_work = left / 2;
     m->work = f->work_bytes + more_work;
     left -= more_work;
-    const size_t wanted = options->fetch_ahead_bytes ? (size_t)options->fetch_ahead_bytes : TICKETS_AUTO_BYTES;
+    const size_t wanted =
+        options->fetch_ahead_bytes ? (size_t)options->fetch_ahead_bytes : TICKETS_AUTO_BYTES;
     m->tickets = f->ticket_bytes;
     if (wanted > m->tickets) m->tickets += wanted - m->tickets < left ? wanted - m->tickets : left;
     return STK_OK;

@@ -16,11 +16,13 @@ static void add_recipe(stk_plan_counts *counts, const stk_run *run, const stk_re
         counts->tokens += sample->token_count;
         counts->supervised_tokens += sample->supervised_count;
         for (uint32_t k = 0; k < sample->media_count; k++)
-            counts->visual_tokens += stk_grid_tokens(recipe->media[sample->first_media + k].grid, run->model.merge);
+            counts->visual_tokens +=
+                stk_grid_tokens(recipe->media[sample->first_media + k].grid, run->model.merge);
     }
 }
 
-static stk_status count_step(stk_plan_counts *counts, const stk_run *run, uint64_t step, uint32_t world, stk_pool *pool, stk_error *err)
+static stk_status count_step(stk_plan_counts *counts, const stk_run *run, uint64_t step, uint32_t world,
+                             stk_pool *pool, stk_error *err)
 {
     const uint32_t micros = stk_plan_micro_count(run->plan, world);
     for (uint32_t rank = 0; rank < world; rank++)
@@ -31,7 +33,8 @@ static stk_status count_step(stk_plan_counts *counts, const stk_run *run, uint64
             STK_TRY(stk_plan_recipe(run->plan, step, rank, world, micro, pool, &recipe, err));
             STK_TRY(stk_slot_layout_init(&layout, &recipe, &run->form, err));
             add_recipe(counts, run, &recipe);
-            if (layout.size_bytes > counts->largest_micro_bytes) counts->largest_micro_bytes = layout.size_bytes;
+            if (layout.size_bytes > counts->largest_micro_bytes)
+                counts->largest_micro_bytes = layout.size_bytes;
         }
     return STK_OK;
 }

@@ -1,11 +1,12 @@
 /* replay.c - one micro-batch, anywhere, without a run: the same code as in a run, on the calling thread. */
 #include "engine/engine_core.h"
 
-stk_status stk_replay(stk_batch **out, const stk_options *options, uint64_t step, uint32_t rank, uint32_t world, uint32_t micro,
-                      stk_error *err)
+stk_status stk_replay(stk_batch **out, const stk_options *options, uint64_t step, uint32_t rank,
+                      uint32_t world, uint32_t micro, stk_error *err)
 {
     *out = NULL;
-    /* What a run does beside making batches is none of a replay's: whatever is masked is shown, and nothing is written. */
+    /* What a run does beside making batches is none of a replay's: whatever is masked is shown, and nothing
+     * is written. */
     stk_options alone = *options;
     alone.workers = -1;
     alone.dead_letter = NULL;

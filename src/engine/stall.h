@@ -1,4 +1,5 @@
-/* stall.h - pauses at named points, to bring races out: STK_STALL=take,fetch,make,deliver in builds with -Dfaults=true.
+/* stall.h - pauses at named points, to bring races out: STK_STALL=take,fetch,make,deliver in builds with
+ * -Dfaults=true.
  *
  * The pauses are short and of random length; they never change the stream. */
 #ifndef STK_ENGINE_STALL_H

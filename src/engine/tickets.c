@@ -14,7 +14,8 @@ stk_status stk_tickets_init(stk_tickets *tickets, size_t size_bytes, uint32_t ca
     tickets->ticket = stk_alloc_array(STK_TAG_ENGINE, capacity, sizeof *tickets->ticket);
     if (!tickets->ticket) return stk_fail(err, STK_ERR_NOMEM, "out of memory: %u tickets", capacity);
     /* Mapped, not allocated: pages that no fetch ever reaches cost nothing.  One pad behind the end. */
-    tickets->base = mmap(NULL, tickets->size_bytes + STK_PAD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    tickets->base = mmap(NULL, tickets->size_bytes + STK_PAD_BYTES, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (tickets->base != MAP_FAILED) return STK_OK;
     tickets->base = NULL;
     stk_free(tickets->ticket);
@@ -49,7 +50,8 @@ uint8_t *stk_tickets_take(stk_tickets *tickets, size_t size_bytes)
 {
     size_bytes = stk_round_up(size_bytes, STK_ALIGN_BYTES);
     if (tickets->count == tickets->capacity || !find_room(tickets, size_bytes)) return NULL;
-    struct stk_ticket *const ticket = &tickets->ticket[(tickets->first + tickets->count++) % tickets->capacity];
+    struct stk_ticket *const ticket =
+        &tickets->ticket[(tickets->first + tickets->count++) % tickets->capacity];
     *ticket = (struct stk_ticket){.at_bytes = tickets->head_bytes, .size_bytes = size_bytes};
     tickets->head_bytes += size_bytes;
     tickets->held_bytes += size_bytes;

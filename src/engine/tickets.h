@@ -1,8 +1,8 @@
 /* tickets.h - room for compressed bytes, granted in plan order: a ring.
  *
- * A unit takes its ticket when its fetch starts and gives it back when it is made.  Units finish in any order, the ring
- * frees from its oldest end; the oldest unit can always finish, so the ring always moves.  An empty ring starts anew
- * at its beginning, so whatever fits the ring at all is granted in the end.
+ * A unit takes its ticket when its fetch starts and gives it back when it is made.  Units finish in any
+ * order, the ring frees from its oldest end; the oldest unit can always finish, so the ring always moves.  An
+ * empty ring starts anew at its beginning, so whatever fits the ring at all is granted in the end.
  *
  * Not thread-safe: its owner locks. */
 #ifndef STK_ENGINE_TICKETS_H
@@ -19,7 +19,8 @@ typedef struct stk_tickets {
 } stk_tickets;
 
 /* size_bytes of memory, for at most `capacity` tickets at once. */
-stk_status stk_tickets_init(stk_tickets *tickets, size_t size_bytes, uint32_t capacity, stk_error *err) STK_MUST_USE;
+stk_status stk_tickets_init(stk_tickets *tickets, size_t size_bytes, uint32_t capacity,
+                            stk_error *err) STK_MUST_USE;
 void stk_tickets_deinit(stk_tickets *tickets);
 
 /* Room for size_bytes > 0, 64-byte aligned; NULL: not now. */

@@ -1,4 +1,5 @@
-/* test_engine.c - invariants 1, 2, 3, 5: one stream, whatever the threads, the budget, the delays and the ranks. */
+/* test_engine.c - invariants 1, 2, 3, 5: one stream, whatever the threads, the budget, the delays and the
+ * ranks. */
 #include "tiny_set.h"
 
 static char folder[300];
@@ -61,12 +62,14 @@ static void the_smallest_budget_gives_the_same_stream(void)
         options.memory_bytes = LEAST_BYTES;
         stk_engine *engine = NULL;
         stk_error err;
-        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, NULL, NULL, &err), STK_ERR_BUDGET);
+        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, NULL, NULL, &err),
+                  STK_ERR_BUDGET);
         CHECK(engine == NULL);
         CHECK_HAS(err.message, "(keep 1 + prefetch 1) x 1 ranks");
         options.memory_bytes = floor_bytes(err.message);
         options.memory_bytes--;
-        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, NULL, NULL, &err), STK_ERR_BUDGET);
+        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, NULL, NULL, &err),
+                  STK_ERR_BUDGET);
         options.memory_bytes++;
         tiny_run_from(&run, &options, 1, NULL);
         tiny_expect(&run, &calm, 0, workers[i]);
@@ -86,7 +89,8 @@ static void automatic_threads_give_way_to_the_budget(void)
     options.memory_bytes = LEAST_BYTES;
     stk_engine *engine = NULL;
     stk_error err;
-    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, NULL, NULL, &err), STK_ERR_BUDGET);
+    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, NULL, NULL, &err),
+              STK_ERR_BUDGET);
     options.memory_bytes = floor_bytes(err.message);
     set("workers", "auto");
     tiny_run_from(&run, &options, 1, NULL);
@@ -181,7 +185,8 @@ static void rows_of_a_step_do_not_depend_on_ranks_or_micro_batches(void)
         for (size_t i = 0; i < 3; i++) {
             set("micro_batch", micro_batches[i]);
             read_rows(&other, world);
-            CHECK_MSG(memcmp(&one, &other, sizeof one) == 0, "%u ranks, micro_batch %s", world, micro_batches[i]);
+            CHECK_MSG(memcmp(&one, &other, sizeof one) == 0, "%u ranks, micro_batch %s", world,
+                      micro_batches[i]);
         }
 }
 
@@ -193,12 +198,14 @@ static void engines_share_a_run_without_a_word(void)
     tiny_run_from(&all, &options, 3, NULL);
     for (uint32_t first = 0; first < 3; first++) {
         stk_engine *engine = NULL;
-        CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){first, 1, 3}, NULL, NULL, &part.err), part.err);
+        CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){first, 1, 3}, NULL, NULL, &part.err),
+                 part.err);
         CHECK(stk_engine_reader(engine, (first + 1) % 3) == NULL);
         for (size_t i = first; i < all.count; i += 3) {
             stk_batch *batch = NULL;
             uint8_t digest[16];
-            CHECK_OK(stk_reader_next(stk_engine_reader(engine, first), &batch, STK_FOREVER, &part.err), part.err);
+            CHECK_OK(stk_reader_next(stk_engine_reader(engine, first), &batch, STK_FOREVER, &part.err),
+                     part.err);
             stk_batch_digest(batch, digest);
             CHECK(memcmp(digest, all.digest[i], 16) == 0);
             stk_batch_release(&batch);
@@ -233,8 +240,8 @@ static void a_replay_is_the_batch_of_the_run(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(one_digest_for_every_number_of_workers), TEST(the_smallest_budget_gives_the_same_stream),
-              TEST(automatic_threads_give_way_to_the_budget), TEST_DELAYS
-              TEST(rows_of_a_step_do_not_depend_on_ranks_or_micro_batches), TEST(engines_share_a_run_without_a_word),
-              TEST(a_replay_is_the_batch_of_the_run));
+    TEST_MAIN(argc, argv, TEST(one_digest_for_every_number_of_workers),
+              TEST(the_smallest_budget_gives_the_same_stream), TEST(automatic_threads_give_way_to_the_budget),
+              TEST_DELAYS TEST(rows_of_a_step_do_not_depend_on_ranks_or_micro_batches),
+              TEST(engines_share_a_run_without_a_word), TEST(a_replay_is_the_batch_of_the_run));
 }

@@ -57,8 +57,8 @@ static void wait_until_idle(const stk_loader *loader, stk_metrics *metrics)
     for (int calm_rounds = 0, rounds = 0; calm_rounds < 20; rounds++) {
         pause_ms(10);
         stk_loader_metrics(loader, metrics);
-        calm_rounds = memcmp(&before.fetch, &metrics->fetch, sizeof before.fetch) || before.held_bytes != metrics->held_bytes ||
-                              before.ready != metrics->ready
+        calm_rounds = memcmp(&before.fetch, &metrics->fetch, sizeof before.fetch) ||
+                              before.held_bytes != metrics->held_bytes || before.ready != metrics->ready
                           ? 0
                           : calm_rounds + 1;
         before = *metrics;
@@ -116,7 +116,8 @@ static void fetches_run_ahead_of_ready_batches(void)
         stk_batch_release(&batch);
         stk_loader_close(&loader);
     }
-    CHECK_MSG(opened[1] > opened[0], "%llu and %llu files opened", (unsigned long long)opened[0], (unsigned long long)opened[1]);
+    CHECK_MSG(opened[1] > opened[0], "%llu and %llu files opened", (unsigned long long)opened[0],
+              (unsigned long long)opened[1]);
 }
 
 /* Invariant 6. */
@@ -284,7 +285,8 @@ static void *read_all(void *context)
 {
     reader_thread *const t = context;
     stk_batch *batch = NULL;
-    while ((t->status = stk_reader_next(stk_engine_reader(t->engine, t->rank), &batch, STK_FOREVER, &t->err)) == STK_OK) {
+    while ((t->status = stk_reader_next(stk_engine_reader(t->engine, t->rank), &batch, STK_FOREVER,
+                                        &t->err)) == STK_OK) {
         stk_batch_digest(batch, t->digest[t->count++]);
         stk_batch_release(&batch);
     }
@@ -312,7 +314,8 @@ static void readers_in_threads_of_their_own(void)
             CHECK(pthread_join(thread[r], NULL) == 0);
             CHECK_MSG(threads[r].status == STK_END, "rank %u: %s", r, threads[r].err.message);
             CHECK_INT(threads[r].count, turns.count / 3);
-            for (size_t i = 0; i < threads[r].count; i++) CHECK(memcmp(threads[r].digest[i], turns.digest[3 * i + r], 16) == 0);
+            for (size_t i = 0; i < threads[r].count; i++)
+                CHECK(memcmp(threads[r].digest[i], turns.digest[3 * i + r], 16) == 0);
         }
         stk_engine_close(&engine);
     }
@@ -374,9 +377,10 @@ static void a_short_timeout_says_come_again(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(a_sleeping_trainer_stops_the_fetches), TEST(fetches_run_ahead_of_ready_batches),
-              TEST(a_batch_outlives_its_loader), TEST(a_reader_that_keeps_too_much_gets_an_error), TEST(close_at_any_time),
-              TEST(a_forked_child_is_told_so), TEST(nothing_is_allocated_per_batch), TEST(nothing_is_left_behind),
-              TEST(readers_in_threads_of_their_own), TEST(who_waits_for_a_slow_reader_is_told_its_name),
-              TEST(a_short_timeout_says_come_again));
+    TEST_MAIN(argc, argv, TEST(a_sleeping_trainer_stops_the_fetches),
+              TEST(fetches_run_ahead_of_ready_batches), TEST(a_batch_outlives_its_loader),
+              TEST(a_reader_that_keeps_too_much_gets_an_error), TEST(close_at_any_time),
+              TEST(a_forked_child_is_told_so), TEST(nothing_is_allocated_per_batch),
+              TEST(nothing_is_left_behind), TEST(readers_in_threads_of_their_own),
+              TEST(who_waits_for_a_slow_reader_is_told_its_name), TEST(a_short_timeout_says_come_again));
 }

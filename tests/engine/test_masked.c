@@ -1,5 +1,5 @@
-/* test_masked.c - faults of bytes found while running: masked in place, written down, counted, and stopped when too many
- * (architecture section 7). */
+/* test_masked.c - faults of bytes found while running: masked in place, written down, counted, and stopped
+ * when too many (architecture section 7). */
 #include <sys/stat.h>
 
 #include "tiny_set.h"
@@ -35,7 +35,8 @@ static size_t read_letters(void)
     return lines;
 }
 
-/* Spoil rare picture `at`: gone, shorter, another header of the same length, broken inside at the same length. */
+/* Spoil rare picture `at`: gone, shorter, another header of the same length, broken inside at the same
+ * length. */
 static void spoil(int at, const char *how)
 {
     char path[600];
@@ -49,12 +50,14 @@ static void spoil(int at, const char *how)
     } else {
         FILE *const file = fopen(path, "r+b");
         CHECK(file != NULL);
-        for (long i = 0; i < (long)info.st_size; i++) CHECK(fputc("not an image at all"[i % 19], file) != EOF);
+        for (long i = 0; i < (long)info.st_size; i++)
+            CHECK(fputc("not an image at all"[i % 19], file) != EOF);
         fclose(file);
     }
 }
 
-/* Compare a micro-batch with the calm one: all equal but the labels and pixels of masked samples.  The number masked. */
+/* Compare a micro-batch with the calm one: all equal but the labels and pixels of masked samples.  The number
+ * masked. */
 static size_t compare_batches(const stk_batch *batch, const stk_batch *calm_batch)
 {
     size_t masked = 0;
@@ -66,9 +69,12 @@ static size_t compare_batches(const stk_batch *batch, const stk_batch *calm_batc
         if (strcmp(now.name, "labels") != 0 && strcmp(now.name, "pixel_bytes") != 0)
             CHECK_MSG(memcmp(now.data, then.data, now.size_bytes) == 0, "%s differs", now.name);
     }
-    const stk_view labels = stk_batch_field(batch, "labels"), calm_labels = stk_batch_field(calm_batch, "labels");
-    const stk_view grids = stk_batch_field(batch, "image_grid_thw"), offsets = stk_batch_field(batch, "image_offsets");
-    const stk_view pixels = stk_batch_field(batch, "pixel_bytes"), calm_pixels = stk_batch_field(calm_batch, "pixel_bytes");
+    const stk_view labels = stk_batch_field(batch, "labels"),
+                   calm_labels = stk_batch_field(calm_batch, "labels");
+    const stk_view grids = stk_batch_field(batch, "image_grid_thw"),
+                   offsets = stk_batch_field(batch, "image_offsets");
+    const stk_view pixels = stk_batch_field(batch, "pixel_bytes"),
+                   calm_pixels = stk_batch_field(calm_batch, "pixel_bytes");
     uint64_t loss_tokens = 0, patch = 0;
     for (size_t i = 0; i < stk_batch_sample_count(batch); i++) {
         stk_batch_sample sample;
@@ -82,8 +88,12 @@ static size_t compare_batches(const stk_batch *batch, const stk_batch *calm_batc
         const int32_t *const at = offsets.data;
         for (int32_t k = at[i]; k < at[i + 1]; k++) {
             const int64_t *const grid = (const int64_t *)grids.data + 3 * k;
-            const size_t bytes = (size_t)(grid[0] * grid[1] * grid[2] * pixels.shape[1]), from = patch * (size_t)pixels.shape[1];
-            const uint8_t *const now = (const uint8_t *)pixels.data + from, *const then = (const uint8_t *)calm_pixels.data + from;
+            const size_t bytes = (size_t)(grid[0] * grid[1] * grid[2] * pixels.shape[1]),
+                         from = patch * (size_t)pixels.shape[1];
+            const uint8_t *const now = (const uint8_t *)pixels.data + from, *const then =
+                                                                                (const uint8_t *)
+                                                                                    calm_pixels.data +
+                                                                                from;
             for (size_t b = 0; b < bytes; b++) CHECK_INT(now[b], sample.masked ? 128 : then[b]);
             patch += (uint64_t)(grid[0] * grid[1] * grid[2]);
         }
@@ -95,7 +105,8 @@ static size_t compare_batches(const stk_batch *batch, const stk_batch *calm_batc
     stk_batch_info_get(batch, &info);
     stk_batch_info_get(calm_batch, &calm_info);
     CHECK_INT(info.loss_tokens, loss_tokens);
-    CHECK_INT(info.step_loss_tokens, calm_info.step_loss_tokens); /* planned: equal on all ranks, whatever is masked */
+    CHECK_INT(info.step_loss_tokens,
+              calm_info.step_loss_tokens); /* planned: equal on all ranks, whatever is masked */
     CHECK(calm_info.loss_tokens == info.loss_tokens || masked);
     return masked;
 }
@@ -188,13 +199,16 @@ static void dead_letters_of_two_readers_stand_in_plan_order(void)
         for (int turn = 0; turn < 13; turn++)
             for (uint32_t i = 0; i < 2; i++) {
                 stk_batch *batch = NULL;
-                CHECK_OK(stk_reader_next(stk_engine_reader(engine, i ^ first), &batch, STK_FOREVER, &err), err);
+                CHECK_OK(stk_reader_next(stk_engine_reader(engine, i ^ first), &batch, STK_FOREVER, &err),
+                         err);
                 stk_batch_release(&batch);
             }
         stk_engine_close(&engine);
         CHECK_INT(read_letters(), 2 * TINY_RARE);
-        if (first == 0) strcpy(first_letters, letters);
-        else CHECK_STR(letters, first_letters);
+        if (first == 0)
+            strcpy(first_letters, letters);
+        else
+            CHECK_STR(letters, first_letters);
     }
 }
 

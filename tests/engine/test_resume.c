@@ -1,4 +1,5 @@
-/* test_resume.c - invariants 8 and 11: a state goes on at the very next micro-batch; the end of a step on any ranks. */
+/* test_resume.c - invariants 8 and 11: a state goes on at the very next micro-batch; the end of a step on any
+ * ranks. */
 #include "tiny_set.h"
 
 static char folder[300];
@@ -96,7 +97,8 @@ static void refuse(const stk_state *state, uint32_t world, const char *words)
 {
     stk_engine *engine = NULL;
     stk_error err;
-    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world}, state, NULL, &err), STK_ERR_STATE);
+    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world}, state, NULL, &err),
+              STK_ERR_STATE);
     CHECK(engine == NULL);
     CHECK_HAS(err.message, words);
 }
@@ -130,7 +132,8 @@ static void a_state_of_another_stream_is_refused(void)
     options.keep = 3;
     stk_engine *engine = NULL;
     stk_error err;
-    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, &calm.state[1], NULL, &err), err);
+    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, &calm.state[1], NULL, &err),
+             err);
     stk_engine_close(&engine);
 }
 

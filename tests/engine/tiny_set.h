@@ -1,7 +1,8 @@
 /* tiny_set.h - a small data set that the engine's tests make for themselves, and runs over it.
  *
- * 26 records in one data set: one image, two images, several turns, text only; seven pictures that many records name and
- * three ("rare") that one record names each, so that a test can spoil one without touching the others. */
+ * 26 records in one data set: one image, two images, several turns, text only; seven pictures that many
+ * records name and three ("rare") that one record names each, so that a test can spoil one without touching
+ * the others. */
 #ifndef STK_TINY_SET_H
 #define STK_TINY_SET_H
 
@@ -10,8 +11,9 @@
 enum { TINY_RECORDS = 26, TINY_IMAGES = 7, TINY_RARE = 3, TINY_BATCH = 4, TINY_MICROS_MAX = 512 };
 
 /* Two epochs of 26 rows in steps of 4: the seventh step has rows of both. */
-#define TINY_OPTIONS                                                                                       \
-    "batch: 4\nepochs: 2\nseed: 3\nmax_pixels: 16384\nmin_pixels: 4096\nmemory: 192MiB\nworkers: 2\ntimeout: 60\n"
+#define TINY_OPTIONS                                                                                         \
+    "batch: 4\nepochs: 2\nseed: 3\nmax_pixels: 16384\nmin_pixels: 4096\nmemory: 192MiB\nworkers: "           \
+    "2\ntimeout: 60\n"
 
 static inline void tiny_image_path(char path[600], const char *folder, int image)
 {
@@ -23,18 +25,32 @@ static inline size_t tiny_record(char *at, int i)
 {
     const int image = i % TINY_IMAGES;
     if (i < TINY_RARE)
-        return (size_t)sprintf(at, "{\"id\": \"rare-%d\", \"image\": \"rare-%d.jpg\", \"conversations\": [{\"from\": \"human\", \"value\": "
-                                   "\"<image>What is rare picture %d?\"}, {\"from\": \"gpt\", \"value\": \"A rare one.\"}]}\n", i, i, i);
+        return (size_t)sprintf(
+            at,
+            "{\"id\": \"rare-%d\", \"image\": \"rare-%d.jpg\", \"conversations\": [{\"from\": \"human\", "
+            "\"value\": "
+            "\"<image>What is rare picture %d?\"}, {\"from\": \"gpt\", \"value\": \"A rare one.\"}]}\n",
+            i, i, i);
     if (i % 4 == 3)
-        return (size_t)sprintf(at, "{\"id\": %d, \"conversations\": [{\"from\": \"human\", \"value\": \"What is %d plus one?\"}, {\"from\": "
-                                   "\"gpt\", \"value\": \"It is %d.\"}, {\"from\": \"human\", \"value\": \"Sure?\"}, {\"from\": \"gpt\", "
-                                   "\"value\": \"Quite.\"}]}\n", i, i, i + 1);
+        return (size_t)sprintf(at,
+                               "{\"id\": %d, \"conversations\": [{\"from\": \"human\", \"value\": \"What is "
+                               "%d plus one?\"}, {\"from\": "
+                               "\"gpt\", \"value\": \"It is %d.\"}, {\"from\": \"human\", \"value\": "
+                               "\"Sure?\"}, {\"from\": \"gpt\", "
+                               "\"value\": \"Quite.\"}]}\n",
+                               i, i, i + 1);
     if (i % 5 == 0)
-        return (size_t)sprintf(at, "{\"id\": %d, \"image\": [\"img-%d.jpg\", \"img-%d.jpg\"], \"conversations\": [{\"from\": \"human\", "
-                                   "\"value\": \"<image> or <image>, which is larger?\"}, {\"from\": \"gpt\", \"value\": \"Number %d.\"}]}\n",
+        return (size_t)sprintf(at,
+                               "{\"id\": %d, \"image\": [\"img-%d.jpg\", \"img-%d.jpg\"], \"conversations\": "
+                               "[{\"from\": \"human\", "
+                               "\"value\": \"<image> or <image>, which is larger?\"}, {\"from\": \"gpt\", "
+                               "\"value\": \"Number %d.\"}]}\n",
                                i, image, (image + 1) % TINY_IMAGES, i);
-    return (size_t)sprintf(at, "{\"id\": %d, \"image\": \"img-%d.jpg\", \"conversations\": [{\"from\": \"human\", \"value\": "
-                               "\"<image>What is picture %d?\"}, {\"from\": \"gpt\", \"value\": \"It is picture %d.\"}]}\n", i, image, i, i);
+    return (size_t)sprintf(
+        at,
+        "{\"id\": %d, \"image\": \"img-%d.jpg\", \"conversations\": [{\"from\": \"human\", \"value\": "
+        "\"<image>What is picture %d?\"}, {\"from\": \"gpt\", \"value\": \"It is picture %d.\"}]}\n",
+        i, image, i, i);
 }
 
 /* Write the set to FOLDER; `more` is added to the configuration. */
@@ -80,7 +96,8 @@ static inline void tiny_read(tiny_run *run, stk_engine *engine, uint32_t world)
     run->count = 0;
     do {
         stk_batch *batch = NULL;
-        run->status = stk_reader_next(stk_engine_reader(engine, (uint32_t)(run->count % world)), &batch, STK_FOREVER, &run->err);
+        run->status = stk_reader_next(stk_engine_reader(engine, (uint32_t)(run->count % world)), &batch,
+                                      STK_FOREVER, &run->err);
         if (run->status != STK_OK) {
             CHECK(batch == NULL);
             break;
@@ -95,11 +112,13 @@ static inline void tiny_read(tiny_run *run, stk_engine *engine, uint32_t world)
 }
 
 /* A whole run, or what is left of it behind a state. */
-static inline void tiny_run_from(tiny_run *run, const stk_options *options, uint32_t world, const stk_state *state)
+static inline void tiny_run_from(tiny_run *run, const stk_options *options, uint32_t world,
+                                 const stk_state *state)
 {
     stk_engine *engine = NULL;
     memset(run, 0, sizeof *run);
-    CHECK_OK(stk_engine_open(&engine, options, (stk_engine_ranks){0, world, world}, state, NULL, &run->err), run->err);
+    CHECK_OK(stk_engine_open(&engine, options, (stk_engine_ranks){0, world, world}, state, NULL, &run->err),
+             run->err);
     tiny_read(run, engine, world);
     stk_engine_close(&engine);
     CHECK(engine == NULL);
@@ -109,9 +128,11 @@ static inline void tiny_run_from(tiny_run *run, const stk_options *options, uint
 static inline void tiny_expect(const tiny_run *run, const tiny_run *calm, size_t from, const char *what)
 {
     CHECK_MSG(run->status == calm->status, "%s: status %d: %s", what, (int)run->status, run->err.message);
-    CHECK_MSG(run->count == calm->count - from, "%s: %zu micro-batches, not %zu", what, run->count, calm->count - from);
+    CHECK_MSG(run->count == calm->count - from, "%s: %zu micro-batches, not %zu", what, run->count,
+              calm->count - from);
     for (size_t i = 0; i < run->count; i++)
-        CHECK_MSG(memcmp(run->digest[i], calm->digest[from + i], 16) == 0, "%s: micro-batch %zu differs", what, from + i);
+        CHECK_MSG(memcmp(run->digest[i], calm->digest[from + i], 16) == 0, "%s: micro-batch %zu differs",
+                  what, from + i);
 }
 
 #endif
