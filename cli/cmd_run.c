@@ -44,6 +44,7 @@ typedef struct run {
     uint64_t first, end;  /* micro-batches of one rank: those before a resume, and where this call ends */
     uint64_t micro_count; /* of a step */
     stk_ns step_ns;
+    int64_t workers;           /* the option */
     uint8_t (*digest)[16];     /* by micro-batch of a rank, then rank */
     atomic_uint_fast64_t done; /* micro-batches of all ranks */
     atomic_uint ended;         /* ranks whose thread is over */
@@ -155,7 +156,8 @@ typedef struct result {
     stk_ns all_train_ns;                     /* summed over the ranks, as the stages are over threads */
     uint64_t steps;
     size_t rss_peak_bytes;
-    uint32_t cpus;
+    uint32_t workers; /* that could run at once */
+    bool is_inline;
     char digest[33]; /* "" unless the run came to its end */
     char state[STK_STATE_TEXT_MAX];
 } result;
@@ -225,12 +227,15 @@ static const char *verdict_of(const result *r)
     const stk_metrics *const m = &r->metrics;
     const stk_ns later_wait = r->wait_ns - r->first_wait_ns;
     const stk_ns image = m->decode.busy_ns + m->transform.busy_ns, text = m->text.busy_ns + m->place.busy_ns;
-    const double cpu_share = (double)(image + text) / ((double)r->wall_ns * r->cpus + 1);
+    /* Of what the workers could give while the trainer was served. */
+    const double cpu_share = (double)(image + text) / ((double)(r->wait_ns + r->train_ns) * r->workers + 1);
     if (share(r->wait_ns, r->train_ns) < 0.02) return "the trainer waited for nothing";
+    if (r->is_inline)
+        return "all was done one by one inside next (workers: inline): with workers it overlaps";
     if (later_wait < r->wait_ns / 4)
         return "the trainer waited for the first batch and for nothing else: in a longer run this does not "
                "count";
-    if (r->train_ns == 0 && cpu_share > 0.5)
+    if (r->train_ns < r->wait_ns / 1000 && cpu_share > 0.5)
         return "no training was simulated (--step-ms), so this is all that the CPU gives: more cores, or "
                "workers, give more";
     if (cpu_share > 0.5)
@@ -332,7 +337,9 @@ static void sum_up(result *out, const run *r, stk_ns opened)
     out->steps = done / r->micro_count - r->first / r->micro_count;
     getrusage(RUSAGE_SELF, &usage);
     out->rss_peak_bytes = (size_t)usage.ru_maxrss * 1024;
-    out->cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+    out->workers = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+    if (r->workers > 0 && r->workers < out->workers) out->workers = (uint32_t)r->workers;
+    out->is_inline = r->workers < 0;
 }
 
 /* Print and save; the state also of a run that was interrupted or failed. */
@@ -393,6 +400,7 @@ static int run_run(const invocation *in)
     if (resume && stk_state_load(&state, resume, &err) < 0) return fail_with(&err);
     r.ranks = (uint32_t)ranks;
     r.step_ns = step_ms * STK_MS;
+    r.workers = options.workers;
     const stk_ns opened = now();
     const stk_index_progress progress = index_progress();
     const stk_engine_ranks all = {.first_rank = 0, .rank_count = r.ranks, .world = r.ranks};

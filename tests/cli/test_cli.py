@@ -230,6 +230,7 @@ def test_a_run_in_words_says_what_the_trainer_waited_for(stoker, config):
     text = stoker("run", config, "--steps", 3).stdout
     for words in ("3 steps", "samples/s", "latency factor", "decode", "memory", "masked", "verdict: "):
         assert words in text, text
+    assert "one by one inside next" in stoker("run", config, "--steps", 3, "--serial").stdout
 
 
 def test_steps_end_the_call_and_a_state_goes_on(stoker, config, digest, tmp_path):
