@@ -246,7 +246,7 @@ static const char *verdict_of(const result *r)
         return "the trainer waited for bytes: a faster disk, or more fetch_ahead";
     if (m->budget_waits > m->micro_batches)
         return "the trainer waited while work waited for memory: raise memory";
-    if (r->train_ns == 0)
+    if (r->train_ns < r->wait_ns / 1000)
         return "no training was simulated (--step-ms): a trainer that takes no time is never kept busy";
     return "the trainer waited although neither CPU nor disk was at its end: more workers, or more prefetch";
 }
