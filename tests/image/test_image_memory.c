@@ -1,73 +1,17 @@
 /* test_image_memory.c - what decoding and resizing allocates, libraries included, stays within what is
  * charged for it.
  *
- * malloc and its kin are interposed: one thread, so plain counters do. */
-#include <errno.h>
+ * malloc and its kin are interposed. */
 #include <malloc.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "image_test.h"
+#include "malloc_count.h"
 
 #include <jpeglib.h>
 #include <png.h>
 #include <webp/encode.h>
-
-void *__libc_malloc(size_t);
-void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t);
-void *__libc_memalign(size_t, size_t);
-void __libc_free(void *);
-
-static size_t live_bytes, peak_bytes;
-
-static void *count_in(void *memory)
-{
-    if (memory) live_bytes += malloc_usable_size(memory);
-    if (live_bytes > peak_bytes) peak_bytes = live_bytes;
-    return memory;
-}
-
-/* Visible, so that the libraries' calls come here too: the build hides symbols by default. */
-#pragma GCC visibility push(default)
-
-void *malloc(size_t size)
-{
-    return count_in(__libc_malloc(size));
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return count_in(__libc_calloc(count, size));
-}
-
-void *realloc(void *memory, size_t size)
-{
-    const size_t before = memory ? malloc_usable_size(memory) : 0;
-    void *const moved = __libc_realloc(memory, size);
-    if (!moved && size) return NULL; /* memory is as it was */
-    live_bytes -= before;
-    return count_in(moved);
-}
-
-void *aligned_alloc(size_t alignment, size_t size)
-{
-    return count_in(__libc_memalign(alignment, size));
-}
-
-int posix_memalign(void **out, size_t alignment, size_t size)
-{
-    *out = count_in(__libc_memalign(alignment, size));
-    return *out ? 0 : ENOMEM;
-}
-
-void free(void *memory)
-{
-    if (memory) live_bytes -= malloc_usable_size(memory);
-    __libc_free(memory);
-}
-
-#pragma GCC visibility pop
 
 /* --- pictures --- */
 
