@@ -35,6 +35,7 @@ typedef struct stk_forecast {
     size_t ticket_bytes; /* compressed, of one sample */
     size_t work_bytes;   /* of decoding one sample */
     size_t record_bytes; /* of one record */
+    size_t maker_bytes;  /* what a thread holds while it makes one sample's text */
     uint32_t row_count;  /* of a micro-batch */
 } stk_forecast;
 

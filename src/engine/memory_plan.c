@@ -8,7 +8,9 @@
 #include "engine/engine_core.h"
 
 enum {
-    WORKER_BYTES = 6 << 20, /* scratch of a thread: rows of images, text buffers, a record */
+    WORKER_BYTES = 7 << 20,     /* scratch that a thread keeps: tables and rows of images, a cache of pieces of text */
+    PARSED_TIMES = 3,           /* a record: its bytes, and the tree of its texts */
+    TEXT_TIMES = 48,            /* its text: rendered, and 44 bytes a byte for what has no blanks at all (bpe.c) */
     PREFETCH_AUTO = 4,
     TICKETS_AUTO_BYTES = 256 << 20,
     ADDRESS_BYTES = 512,        /* of a path */
@@ -30,15 +32,22 @@ static void add_micro(stk_forecast *forecast, const stk_run *run, const stk_reci
         size_t ticket_bytes, work_bytes;
         stk_sample_needs(run, recipe, sample, &ticket_bytes, &work_bytes);
         const size_t record_bytes = run->set[sample->set_index].facts.record[sample->record_index].size_bytes;
-        if (record_bytes > forecast->record_bytes) forecast->record_bytes = record_bytes;
+        size_t inline_bytes = 0; /* of media that stand in the record as data: URIs */
         if (ticket_bytes > forecast->ticket_bytes) forecast->ticket_bytes = ticket_bytes;
         if (work_bytes > forecast->work_bytes) forecast->work_bytes = work_bytes;
         for (uint32_t k = 0; k < sample->media_count; k++) {
             const uint64_t at = recipe->media[sample->first_media + k].media_index;
             const stk_media_facts *const facts = &run->set[sample->set_index].facts.media[at];
             /* A data: URI is its own address: base64 of the bytes. */
-            if (facts->mtime_ns == 0) object_bytes += facts->size_bytes + facts->size_bytes / 2;
+            if (facts->mtime_ns == 0) {
+                object_bytes += facts->size_bytes + facts->size_bytes / 2;
+                inline_bytes += facts->size_bytes / 3 * 4;
+            }
         }
+        const size_t text_bytes = record_bytes > inline_bytes ? record_bytes - inline_bytes : 0;
+        const size_t maker_bytes = PARSED_TIMES * record_bytes + TEXT_TIMES * text_bytes;
+        if (record_bytes > forecast->record_bytes) forecast->record_bytes = record_bytes;
+        if (maker_bytes > forecast->maker_bytes) forecast->maker_bytes = maker_bytes;
     }
     if (object_bytes > forecast->object_bytes) forecast->object_bytes = object_bytes;
     if (layout->size_bytes > forecast->slot_bytes) forecast->slot_bytes = layout->size_bytes;
@@ -109,7 +118,7 @@ static bool count_needs(stk_memory_plan *m, const stk_forecast *f, uint32_t read
     size_t objects;
     if (stk_mul_overflows(&m->slots, m->slot_each, m->slot_count)) return false;
     if (stk_mul_overflows(&objects, f->object_bytes, m->window_count + m->slot_count)) return false;
-    m->scratch = (size_t)m->workers * (WORKER_BYTES + f->record_bytes) + objects;
+    m->scratch = (size_t)m->workers * (WORKER_BYTES + f->maker_bytes) + objects;
     *sum = m->slots;
     return !stk_add_overflows(sum, *sum, m->scratch) && !stk_add_overflows(sum, *sum, f->work_bytes) &&
            !stk_add_overflows(sum, *sum, f->ticket_bytes);
