@@ -88,15 +88,8 @@ static stk_status lay_out(stk_sample_view *v, stk_error *err)
                                   .supervised_count = size.supervised_count, .media_count = (uint32_t)v->sample.media_count};
     v->recipe = (stk_recipe){.world = 1, .micro_count = 1, .row_count = 1, .sample_count = 1, .sample = sample, .media = media,
                              .row_tokens = size.token_count, .token_count = size.token_count};
-    for (uint32_t k = 0; k < v->sample.media_count; k++) {
-        media[k].media_index = set->facts.record[v->record_index].first_media + k;
-        (void)stk_media_grid(&media[k].grid, &set->facts.media[media[k].media_index], &v->run->model, &set->pixels);
-        media[k].width_px = media[k].grid.w * v->run->model.patch_px;
-        media[k].height_px = media[k].grid.h * v->run->model.patch_px;
-        media[k].first_patch = v->recipe.patch_count;
-        v->recipe.patch_count += stk_grid_patches(media[k].grid);
-        v->recipe.media_count++;
-    }
+    for (uint32_t k = 0; k < v->sample.media_count; k++)
+        stk_recipe_add_media(&v->recipe, &set->facts, set->facts.record[v->record_index].first_media + k, &v->run->model, &set->pixels);
     /* Of the fields only those of text are looked at, as hf has them. */
     v->form = (stk_batch_form){.layout = STK_LAYOUT_PADDED, .targets = STK_TARGETS_HF, .pixels = STK_PIXELS_UINT8, .model = &v->run->model};
     STK_TRY(stk_slot_layout_init(&v->layout, &v->recipe, &v->form, err));

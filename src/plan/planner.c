@@ -219,16 +219,8 @@ static stk_status fill_media(const stk_plan *plan, stk_recipe *recipe, const pla
         if (sample->media_count == 0) continue;
         const stk_plan_set *const set = &plan->config.set[places[i].set_index];
         const uint64_t first = set->facts.record[sample->record_index].first_media;
-        for (uint32_t k = 0; k < sample->media_count; k++) {
-            stk_recipe_media *const media = &recipe->media[recipe->media_count++];
-            media->media_index = first + k;
-            /* Usable by the plan, so there is a grid. */
-            (void)stk_media_grid(&media->grid, &set->facts.media[first + k], plan->config.model, &set->pixels);
-            media->width_px = media->grid.w * plan->config.model->patch_px;
-            media->height_px = media->grid.h * plan->config.model->patch_px;
-            media->first_patch = recipe->patch_count;
-            recipe->patch_count += stk_grid_patches(media->grid);
-        }
+        for (uint32_t k = 0; k < sample->media_count; k++)
+            stk_recipe_add_media(recipe, &set->facts, first + k, plan->config.model, &set->pixels);
     }
     return STK_OK;
 }

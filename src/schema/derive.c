@@ -83,3 +83,15 @@ void stk_record_derive(stk_record_size *size, const stk_set_facts *facts, uint64
     size->visual_tokens = visual_tokens;
     size->patch_count = patch_count;
 }
+
+void stk_recipe_add_media(stk_recipe *recipe, const stk_set_facts *facts, uint64_t media_index, const stk_model *model,
+                          const stk_pixel_rules *pixels)
+{
+    stk_recipe_media *const media = &recipe->media[recipe->media_count++];
+    media->media_index = media_index;
+    (void)stk_media_grid(&media->grid, &facts->media[media_index], model, pixels); /* usable, so there is one */
+    media->width_px = media->grid.w * model->patch_px;
+    media->height_px = media->grid.h * model->patch_px;
+    media->first_patch = recipe->patch_count;
+    recipe->patch_count += stk_grid_patches(media->grid);
+}

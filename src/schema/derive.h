@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "schema/facts.h"
 #include "schema/model.h"
+#include "schema/recipe.h"
 #include "schema/rules.h"
 
 /* The size rule ("smart resize", spec-qwen3vl.md section 1.3): from an upright size to the target's.  factor > 0,
@@ -34,5 +35,9 @@ typedef struct stk_record_size {
 /* Usability and size of a record.  With another reason than NONE or OVERLONG the sizes are 0.  max_tokens > 0. */
 void stk_record_derive(stk_record_size *size, const stk_set_facts *facts, uint64_t record_index, const stk_model *model,
                        const stk_pixel_rules *pixels, uint32_t max_tokens);
+
+/* Append a usable image of a data set to a recipe's media, which have room; its patches stand behind those before it. */
+void stk_recipe_add_media(stk_recipe *recipe, const stk_set_facts *facts, uint64_t media_index, const stk_model *model,
+                          const stk_pixel_rules *pixels);
 
 #endif
