@@ -85,8 +85,3 @@ uint8_t *stk_arena_slot(const stk_arena *arena, int32_t slot)
 {
     return arena->base + (size_t)slot * arena->slot_bytes;
 }
-
-size_t stk_arena_bytes(const stk_arena *arena)
-{
-    return arena->size_bytes;
-}

@@ -22,6 +22,5 @@ int32_t stk_arena_take(stk_arena *arena);
 void stk_arena_give_back(stk_arena *arena, int32_t slot);
 
 uint8_t *stk_arena_slot(const stk_arena *arena, int32_t slot);
-size_t stk_arena_bytes(const stk_arena *arena); /* of all slots */
 
 #endif

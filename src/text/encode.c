@@ -85,21 +85,6 @@ void stk_text_scratch_destroy(stk_text_scratch *s)
     stk_free(s);
 }
 
-stk_status stk_tokenizer_encode(const int32_t **id, uint32_t *count, const stk_tokenizer *tokenizer,
-                                stk_str text, stk_text_scratch *scratch, stk_error *err)
-{
-    *id = NULL;
-    *count = 0;
-    if (text.size_bytes > scratch->max_text_bytes)
-        return stk_fail(err, STK_ERR_RECORD, "a text of %zu bytes is longer than limits.text_bytes",
-                        text.size_bytes);
-    stk_encoder_clear(&scratch->encoder);
-    STK_TRY(stk_encoder_append(&scratch->encoder, tokenizer, text, 0, true, err));
-    *id = scratch->encoder.id;
-    *count = scratch->encoder.count;
-    return STK_OK;
-}
-
 /* --- control tokens
  * ------------------------------------------------------------------------------------------- */
 

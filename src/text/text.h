@@ -70,10 +70,6 @@ stk_status stk_text_encode(stk_tokens *tokens, const stk_tokenizer *tokenizer, c
                            const stk_text_rules *rules, const stk_sample *sample, stk_text_scratch *scratch,
                            stk_reason *reason, stk_error *err) STK_MUST_USE;
 
-/* Plain text to ids: added tokens are matched and live (control_tokens: reference).  *id lives in scratch. */
-stk_status stk_tokenizer_encode(const int32_t **id, uint32_t *count, const stk_tokenizer *tokenizer, stk_str text,
-                                stk_text_scratch *scratch, stk_error *err) STK_MUST_USE;
-
 /* Refuse rules which do not go with a tokenizer or template at open (labels: finetune with Qwen3.5, an
  * allow_control_tokens entry that is no token). */
 stk_status stk_text_rules_check(const stk_tokenizer *tokenizer, const stk_template *chat_template,
