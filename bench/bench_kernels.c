@@ -29,7 +29,7 @@ int bench_open(const char *pixels, char *message, size_t capacity)
     const stk_pixel_form form = strcmp(pixels, "float32") == 0 ? STK_PIXELS_FLOAT32 : STK_PIXELS_UINT8;
     stk_image_scratch_destroy(scratch);
     stk_image_spec_destroy(spec);
-    stk_status status = stk_image_spec_create(&spec, &model, form, &limits, stk_cpu_detect(), &err);
+    stk_status status = stk_image_spec_create(&spec, &model, STK_PROFILE_HF, form, &limits, stk_cpu_detect(), &err);
     if (status == STK_OK) status = stk_image_scratch_create(&scratch, spec, &err);
     if (!ring) ring = stk_alloc(STK_TAG_ARENA, RING_BYTES);
     if (!decoded) decoded = stk_alloc(STK_TAG_ARENA, IMAGE_BYTES_MAX);
@@ -49,11 +49,11 @@ long bench_patches(const uint8_t *data, size_t size, uint64_t min_px, uint64_t m
     const bool swaps = status == STK_OK && stk_orientation_swaps(info.orientation);
     if (status == STK_OK)
         status = stk_image_target(&width_px, &height_px, &reason, swaps ? info.height_px : info.width_px,
-                                  swaps ? info.width_px : info.height_px, stk_model_factor(&model), min_px, max_px, &err);
+                                  swaps ? info.width_px : info.height_px, stk_model_factor(&model), min_px, max_px, STK_PROFILE_HF, &err);
     if (status == STK_OK) {
         last_bytes = (size_t)(width_px / model.patch_px) * (height_px / model.patch_px) * stk_image_patch_bytes(spec);
         if (ring_at + last_bytes > RING_BYTES) ring_at = 0;
-        status = stk_image_patches(ring + ring_at, spec, scratch, bytes, &info, info.orientation, width_px, height_px, NULL,
+        status = stk_image_patches(ring + ring_at, spec, scratch, bytes, &info, info.orientation, STK_ALPHA_DROP, width_px, height_px, NULL,
                                    &reason, &err);
     }
     snprintf(message, capacity, "%s", err.message);

@@ -27,7 +27,7 @@ static inline int fuzz_image(const uint8_t *data, size_t size, stk_media_format 
     }; /* a ratio of 200, each side clamped to 32 */
     stk_error err;
     if (!spec) {
-        if (stk_image_spec_create(&spec, &model, STK_PIXELS_UINT8, &fuzz_limits, stk_cpu_detect(), &err) < 0)
+        if (stk_image_spec_create(&spec, &model, STK_PROFILE_HF, STK_PIXELS_UINT8, &fuzz_limits, stk_cpu_detect(), &err) < 0)
             abort();
         if (stk_image_scratch_create(&scratch, spec, &err) < 0) abort();
         patches = stk_alloc(STK_TAG_BATCH, PATCHES_BYTES);
@@ -50,10 +50,10 @@ static inline int fuzz_image(const uint8_t *data, size_t size, stk_media_format 
     const int swaps = stk_orientation_swaps(info.orientation);
     if (stk_image_target(&width_px, &height_px, &reason, swaps ? info.height_px : info.width_px,
                          swaps ? info.width_px : info.height_px, stk_model_factor(&model), 0, MAX_PX,
-                         &err) < 0)
+                         STK_PROFILE_HF, &err) < 0)
         return 0;
     if ((size_t)width_px * height_px * 3 > PATCHES_BYTES) abort();
-    if (stk_image_patches(patches, spec, scratch, bytes, &info, info.orientation, width_px, height_px, NULL,
+    if (stk_image_patches(patches, spec, scratch, bytes, &info, info.orientation, STK_ALPHA_DROP, width_px, height_px, NULL,
                           &reason, &err) < 0 &&
         !err.message[0])
         abort();

@@ -38,7 +38,7 @@ typedef struct stk_template_options {
 
 /* Options that a data set may set for itself (marked * in the table); unset ones are inherited. */
 typedef struct stk_set_options {
-    char *orientation;    /* apply, ignore */
+    char *orientation;    /* auto, apply, ignore */
     char *labels;         /* answers, last, finetune */
     char *control_tokens; /* plain, sanitize, reference */
     stk_string_list allow_control_tokens;
@@ -46,17 +46,19 @@ typedef struct stk_set_options {
     char *overlong;       /* drop, error */
     int64_t min_pixels, max_pixels; /* 0: the checkpoint's */
     stk_template_options chat_template;
-    char *alpha;          /* drop */
+    char *alpha;          /* auto, drop, white */
 } stk_set_options;
 
 typedef struct stk_data_options {
     char *name; /* default: the file's name without its ending */
     stk_string_list path;
-    char *format;     /* NULL: detected; llava, openai */
+    char *format;     /* NULL: detected; llava, openai, ms-swift, sharegpt */
     char *media_root; /* NULL: the manifest's folder */
     stk_string_map columns, roles;
     char *system;
     stk_set_options set;
+    char *where;      /* NULL: all */
+    int64_t first;    /* 0: all */
 } stk_data_options;
 
 typedef struct stk_limit_options {
@@ -79,7 +81,7 @@ typedef struct stk_options {
     char *uneven;  /* filler, error */
     char *targets; /* hf, shifted */
     char *pixels;  /* uint8, float32, bfloat16 */
-    char *profile; /* hf */
+    char *profile; /* hf, pil-11, pil-12, pil-13, pil, qwen-vl-utils */
     stk_set_options set;
     char *index; /* auto, require, verify */
     char *index_dir;

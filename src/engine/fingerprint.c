@@ -90,14 +90,16 @@ static stk_status add_words(stk_buffer *part, const stk_run *run, stk_error *err
     return STK_OK;
 }
 
-static stk_status add_pixels(stk_buffer *part, const stk_run *run, const stk_options *options, stk_error *err)
+static stk_status add_pixels(stk_buffer *part, const stk_run *run, stk_error *err)
 {
-    STK_TRY(add_text(part, "profile", stk_str_of(options->profile), err));
+    static const char *const names[] = {"hf", "pil-11", "pil-12", "pil-13", "qwen-vl-utils"};
+    STK_TRY(add_text(part, "profile", stk_str_of(names[run->rules->profile]), err));
     for (uint32_t i = 0; i < run->set_count; i++) {
         const stk_pixel_rules *const p = &run->set[i].pixels;
         STK_TRY(add_int(part, "min_pixels", (int64_t)p->min_px, err));
         STK_TRY(add_int(part, "max_pixels", (int64_t)p->max_px, err));
         STK_TRY(add_int(part, "ignore_orientation", p->ignore_orientation, err));
+        STK_TRY(add_int(part, "alpha", p->alpha, err));
     }
     return STK_OK;
 }
@@ -133,7 +135,7 @@ stk_status stk_fingerprint_make(stk_fingerprint *fingerprint, const stk_run *run
         case STK_PART_MODEL: status = add_model(&part, run, err); break;
         case STK_PART_DATA: status = add_data(&part, run, err); break;
         case STK_PART_WORDS: status = add_words(&part, run, err); break;
-        case STK_PART_PIXELS: status = add_pixels(&part, run, options, err); break;
+        case STK_PART_PIXELS: status = add_pixels(&part, run, err); break;
         case STK_PART_PLAN: status = add_plan(&part, run, options, err); break;
         case STK_FINGERPRINT_PARTS: break;
         }

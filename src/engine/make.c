@@ -229,7 +229,7 @@ static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker
     stk_image_times times = {0};
     void *const patches =
         stk_slot_patches(batch->slot, &batch->layout, &batch->recipe, planned->first_media + k);
-    const stk_status status = stk_image_patches(patches, run->image, maker->image, bytes, &info, orientation,
+    const stk_status status = stk_image_patches(patches, run->image, maker->image, bytes, &info, orientation, set->pixels.alpha,
                                                 media->width_px, media->height_px, &times, reason, err);
     maker->decode.count++;
     maker->decode.busy_ns += times.decode_ns;

@@ -24,11 +24,13 @@ static const stk_option_row rows[] = {
     {{"data", "list", "", "", 0, 0, S, WHOLE_RUN, "the data sets, each with the keys below"}, STK_KIND_GROUP, TOP(data)},
     {{"data[].name", "string", "", "", 0, 0, S, WHOLE_RUN, "name in ids and reports; default: the first file's name without its ending"}, STK_KIND_STRING, DATA(name)},
     {{"data[].path", "paths", "", "", 0, 0, NOT_S, WHOLE_RUN, "manifest: a file, a list of files, or a glob; JSONL or a JSON array"}, STK_KIND_LIST, DATA(path)},
-    {{"data[].format", "choice", "", "llava | openai", 0, 0, S, WHOLE_RUN, "dialect of the records; default: told from each record"}, STK_KIND_CHOICE, DATA(format)},
+    {{"data[].format", "choice", "", "llava | openai | ms-swift | sharegpt", 0, 0, S, WHOLE_RUN, "dialect of the records; default: told from each record"}, STK_KIND_CHOICE, DATA(format)},
     {{"data[].media_root", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder that relative media paths start from; default: the manifest's own"}, STK_KIND_STRING, DATA(media_root)},
     {{"data[].columns", "map", "", "", 0, 0, S, WHOLE_RUN, "where a record keeps what: id, messages, images, videos, audios, tools, system"}, STK_KIND_MAP, DATA(columns)},
     {{"data[].roles", "map", "", "", 0, 0, S, WHOLE_RUN, "further names of roles, each to system, user, assistant or tool"}, STK_KIND_MAP, DATA(roles)},
     {{"data[].system", "string", "", "", 0, 0, S, WHOLE_RUN, "system prompt of records without a system turn, in place of the template's default"}, STK_KIND_STRING, DATA(system)},
+    {{"data[].where", "string", "", "", 0, 0, S, WHOLE_RUN, "which records take part, by facts: images > 0 and tokens < 4096"}, STK_KIND_STRING, DATA(where)},
+    {{"data[].first", "int", "all", "", 1, INT64_MAX, S, WHOLE_RUN, "only so many records, in the order of the files, of those that are usable and that `where` lets pass"}, STK_KIND_INT, DATA(first)},
     {{"allow", "paths", "[]", "", 0, 0, NOT_S, WHOLE_RUN, "further folders that media may come from"}, STK_KIND_LIST, TOP(allow)},
     {{"batch", "int", "", "", 1, 1 << 20, S, WHOLE_RUN, "rows per step, over all ranks"}, STK_KIND_INT, TOP(batch)},
     {{"micro_batch", "int", "all", "", 1, 1 << 20, NOT_S, WHOLE_RUN, "rows per micro-batch of a rank; all: one micro-batch a step"}, STK_KIND_INT, TOP(micro_batch)},
@@ -44,9 +46,9 @@ static const stk_option_row rows[] = {
     {{"uneven", "choice", "filler", "filler | error", 0, 0, S, WHOLE_RUN, "a batch that the ranks do not divide: filled up with rows of weight 0, or refused"}, STK_KIND_CHOICE, TOP(uneven)},
     {{"targets", "choice", "hf", "hf | shifted", 0, 0, NOT_S, WHOLE_RUN, "labels as they are, or moved by one inside each sample, with loss_mask"}, STK_KIND_CHOICE, TOP(targets)},
     {{"pixels", "choice", "uint8", "uint8 | float32 | bfloat16", 0, 0, NOT_S, WHOLE_RUN, "pixel_bytes, or pixel_values ready-made"}, STK_KIND_CHOICE, TOP(pixels)},
-    {{"profile", "choice", "hf", "hf", 0, 0, S, WHOLE_RUN, "whose pixels"}, STK_KIND_CHOICE, TOP(profile)},
-    {{"orientation", "choice", "apply", "apply | ignore", 0, 0, S, PER_SET, "orientation that a picture's metadata states"}, STK_KIND_CHOICE, SET(orientation)},
-    {{"alpha", "choice", "drop", "drop", 0, 0, S, PER_SET, "transparency of a picture: without effect"}, STK_KIND_CHOICE, SET(alpha)},
+    {{"profile", "choice", "hf", "hf | pil-11 | pil-12 | pil-13 | pil | qwen-vl-utils", 0, 0, S, WHOLE_RUN, "whose pixels: transformers' processor, Pillow of a release (pil: pil-13), or qwen_vl_utils"}, STK_KIND_CHOICE, TOP(profile)},
+    {{"orientation", "choice", "auto", "auto | apply | ignore", 0, 0, S, PER_SET, "orientation that a picture's metadata states; auto: as the profile, which applies it but for qwen-vl-utils"}, STK_KIND_CHOICE, SET(orientation)},
+    {{"alpha", "choice", "auto", "auto | drop | white", 0, 0, S, PER_SET, "transparency of a picture: without effect, or every kind on white; auto: as the profile, which drops it but for qwen-vl-utils, where RGBA is put on white"}, STK_KIND_CHOICE, SET(alpha)},
     {{"min_pixels", "int", "auto", "", 1, 1 << 30, S, PER_SET, "lower limit of an image after the resize; auto: the checkpoint's"}, STK_KIND_INT, SET(min_pixels)},
     {{"max_pixels", "int", "auto", "", 1, 1 << 30, S, PER_SET, "upper limit of an image after the resize; auto: the checkpoint's"}, STK_KIND_INT, SET(max_pixels)},
     {{"labels", "choice", "answers", "answers | last | finetune", 0, 0, S, PER_SET, "what is trained; a turn's own `train` or `loss` key wins"}, STK_KIND_CHOICE, SET(labels)},
@@ -79,7 +81,7 @@ enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
 /* Names of the design that a later release brings. */
 static const char *const later[] = {
-    "weight",         "epochs",       "first",      "where", "row_tokens", "segment_multiple", "window",
+    "weight",         "epochs",       "row_tokens", "segment_multiple", "window",
     "balance",        "modality",     "video_text", "cache", "endpoint",   "region",           "profile_name",
     "requester_pays", "ca",           "io_threads", "hedge", "prices",     "engine",           "nice",
     "cpus",           "filler_image", "placement",  "run",   "eval"};
@@ -87,9 +89,7 @@ static const char *const later[] = {
 /* And values of choices. */
 static const struct {
     const char *name, *value;
-} later_values[] = {{"layout", "packed"},  {"overlong", "shrink"}, {"index", "stream"},
-                    {"alpha", "white"},    {"profile", "pil"},     {"profile", "pil-11"},
-                    {"profile", "pil-12"}, {"profile", "pil-13"},  {"profile", "qwen-vl-utils"}};
+} later_values[] = {{"layout", "packed"},  {"overlong", "shrink"}, {"index", "stream"}};
 
 bool stk_option_allows(const stk_option *option, const char *value)
 {

@@ -48,6 +48,7 @@ static void free_data(stk_data_options *data)
     stk_string_map_free(&data->columns);
     stk_string_map_free(&data->roles);
     stk_free(data->system);
+    stk_free(data->where);
     free_set(&data->set);
     *data = (stk_data_options){0};
 }

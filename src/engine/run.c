@@ -53,7 +53,7 @@ static stk_status prepare(stk_run *run, const stk_options *options, stk_error *e
     run->max_tokens = options->max_tokens ? (uint32_t)options->max_tokens : run->model.max_tokens;
     run->form = (stk_batch_form){.layout = run->rules->layout, .targets = run->rules->targets, .pixels = run->rules->pixels,
                                  .model = &run->model};
-    STK_TRY(stk_image_spec_create(&run->image, &run->model, run->form.pixels, &run->rules->limits, stk_cpu_detect(), err));
+    STK_TRY(stk_image_spec_create(&run->image, &run->model, run->rules->profile, run->form.pixels, &run->rules->limits, stk_cpu_detect(), err));
     const uint32_t count = run->rules->set_count;
     run->set = stk_alloc_array(STK_TAG_ENGINE, count, sizeof *run->set);
     run->set_name = stk_alloc_array(STK_TAG_ENGINE, count, sizeof *run->set_name);

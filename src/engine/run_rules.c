@@ -165,9 +165,23 @@ static stk_status resolve_text(const resolver *r, stk_set_rules *set, const stk_
     return no_memory ? nomem(r) : STK_OK;
 }
 
+/* "auto" is what the profile's reference does (spec-qwen3vl.md section 0.1). */
+static bool ignores_orientation(stk_profile profile, const char *value)
+{
+    if (strcmp(value, "auto") == 0) return profile == STK_PROFILE_QWEN_VL_UTILS;
+    return strcmp(value, "ignore") == 0;
+}
+
+static stk_alpha_rule alpha_of(stk_profile profile, const char *value)
+{
+    if (strcmp(value, "white") == 0) return STK_ALPHA_WHITE;
+    if (strcmp(value, "auto") == 0 && profile == STK_PROFILE_QWEN_VL_UTILS) return STK_ALPHA_WHITE_RGBA;
+    return STK_ALPHA_DROP;
+}
+
 static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_data_options *data)
 {
-    static const char *const formats[] = {"", "llava", "openai", NULL};
+    static const char *const formats[] = {"", "llava", "openai", "ms-swift", "sharegpt", NULL};
     static const char *const spaces[] = {"keep", "strip", NULL};
     const stk_set_options *const own = &data->set, *const run = &r->options->set;
     bool no_memory = false;
@@ -184,7 +198,12 @@ static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_d
     STK_TRY(resolve_text(r, set, own, run));
     set->pixels.min_px = (uint64_t)(own->min_pixels ? own->min_pixels : run->min_pixels);
     set->pixels.max_px = (uint64_t)(own->max_pixels ? own->max_pixels : run->max_pixels);
-    set->pixels.ignore_orientation = strcmp(either(own->orientation, run->orientation), "ignore") == 0;
+    set->pixels.profile = r->rules->profile;
+    set->pixels.ignore_orientation = ignores_orientation(r->rules->profile, either(own->orientation, run->orientation));
+    set->pixels.alpha = alpha_of(r->rules->profile, either(own->alpha, run->alpha));
+    set->where = keep(r, data->where, &no_memory).data;
+    set->first = (uint64_t)data->first;
+    if (no_memory) return nomem(r);
     set->overlong_is_error = strcmp(either(own->overlong, run->overlong), "error") == 0;
     return STK_OK;
 }
@@ -205,6 +224,7 @@ static stk_status resolve_run(resolver *r)
 {
     static const char *const layouts[] = {"padded", "flat", NULL};
     static const char *const targets[] = {"hf", "shifted", NULL};
+    static const char *const profiles[] = {"hf", "pil-11", "pil-12", "pil-13", "qwen-vl-utils", "pil", NULL};
     static const char *const forms[] = {"uint8", "float32", "bfloat16", NULL};
     const stk_options *const o = r->options;
     stk_rules *const rules = r->rules;
@@ -220,6 +240,8 @@ static stk_status resolve_run(resolver *r)
     rules->layout = (stk_layout)choice(o->layout, layouts);
     rules->targets = (stk_targets)choice(o->targets, targets);
     rules->pixels = (stk_pixel_form)choice(o->pixels, forms);
+    const int profile = choice(o->profile, profiles);
+    rules->profile = profiles[profile + 1] ? (stk_profile)profile : STK_PROFILE_PIL_13; /* the last name is a second one */
     rules->set = stk_alloc_array(STK_TAG_OPTIONS, o->data_count, sizeof *rules->set);
     if (!rules->set) return nomem(r);
     for (size_t i = 0; i < o->data_count; i++) {

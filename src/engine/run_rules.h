@@ -18,6 +18,8 @@ typedef struct stk_set_rules {
     stk_text_rules text;
     stk_pixel_rules pixels;    /* limits of 0: the checkpoint's */
     bool overlong_is_error;
+    const char *where;         /* NULL: every record */
+    uint64_t first;            /* records at most; 0: all */
     const stk_template_options *chat_template; /* the set's, or the run's; nothing given: the checkpoint's.  Of the options */
     stk_turn_format turn_format;               /* of a declared one */
     const stk_str *place;      /* folders that media may lie in: media_root, the manifest's own, allow */
@@ -32,6 +34,7 @@ typedef struct stk_rules {
     stk_layout layout;
     stk_targets targets;
     stk_pixel_form pixels;
+    stk_profile profile;
     stk_set_rules *set;
     uint32_t set_count;
     stk_pool pool;             /* owns all strings */

@@ -111,7 +111,8 @@ static stk_status decode(stk_sample_view *v, uint32_t k, stk_bytes bytes, stk_er
     STK_TRY(stk_image_probe(&info, &reason, bytes, bytes.size_bytes, &v->run->rules->limits, fault));
     v->images[k].rgb = stk_alloc_array(STK_TAG_ENGINE, (size_t)media->width_px * 3, media->height_px);
     if (!v->images[k].rgb) return stk_fail(fault, STK_ERR_NOMEM, "out of memory: an image");
-    STK_TRY(stk_image_rgb(v->images[k].rgb, v->run->image, v->image, bytes, &info, (uint8_t)shown->orientation, media->width_px,
+    STK_TRY(stk_image_rgb(v->images[k].rgb, v->run->image, v->image, bytes, &info, (uint8_t)shown->orientation,
+                          v->run->set[v->set_index].pixels.alpha, media->width_px,
                           media->height_px, &reason, fault));
     shown->rgb = v->images[k].rgb;
     return STK_OK;

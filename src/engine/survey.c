@@ -206,7 +206,7 @@ static stk_status decode(survey_worker *w, stk_survey_media *media, stk_bytes by
     stk_status status =
         stk_image_probe(&info, &reason, bytes, bytes.size_bytes, &w->run->rules->limits, &media->error);
     if (status == STK_OK)
-        status = stk_image_rgb(w->pixels, w->run->image, w->image, bytes, &info, 1, VERIFY_SIDE_PX, VERIFY_SIDE_PX, &reason,
+        status = stk_image_rgb(w->pixels, w->run->image, w->image, bytes, &info, 1, STK_ALPHA_DROP, VERIFY_SIDE_PX, VERIFY_SIDE_PX, &reason,
                                &media->error);
     if (status == STK_OK) return STK_OK;
     if (reason == STK_REASON_NONE && status < 0) {

@@ -1,4 +1,4 @@
-/* codec.h - one way to read rows from a JPEG, a PNG or a WebP, and to read their headers.
+/* codec.h - one way to read rows from a picture of any format, and to read its header.
  *
  * A codec hands over stored rows from top to bottom: one byte a pixel when the picture is grey (channels ==
  * 1), else R, G, B.  What a row needs to become that (palette, CMYK, 16 bit, dropped alpha) is done inside,
@@ -36,20 +36,27 @@ struct stk_codec {
 };
 
 /* A codec's state lives in the scratch, which gives it band_bytes for its rows (stk_codec_band_bytes).  bytes
- * stay valid and unchanged until close; info is what a probe of them said.  After failure nothing is open. */
-stk_status stk_jpeg_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                         const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
-                         stk_error *err) STK_MUST_USE;
-stk_status stk_png_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                        const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
-                        stk_error *err) STK_MUST_USE;
-stk_status stk_webp_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                         const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
-                         stk_error *err) STK_MUST_USE;
+ * stay valid and unchanged until close; info is what a probe of them said; alpha is what becomes of
+ * transparency.  After failure nothing is open. */
+typedef stk_status stk_codec_open_fn(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
+                                     const stk_image_info *info, stk_alpha_rule alpha,
+                                     const stk_limits *limits, stk_reason *reason,
+                                     stk_error *err) STK_MUST_USE;
+stk_codec_open_fn stk_jpeg_open, stk_png_open, stk_webp_open, stk_gif_open, stk_bmp_open, stk_tiff_open;
 
 size_t stk_jpeg_state_bytes(void);
 size_t stk_png_state_bytes(void);
 size_t stk_webp_state_bytes(void);
+size_t stk_gif_state_bytes(void);
+size_t stk_bmp_state_bytes(void);
+size_t stk_tiff_state_bytes(void);
+
+/* v under alpha a on opaque white, as Pillow rounds it (spec-qwen3vl.md section 1.2). */
+static inline uint8_t stk_on_white(uint8_t v, uint8_t a)
+{
+    const uint32_t x = 255u * (255u - a) + (uint32_t)v * a + 128;
+    return (uint8_t)(((x >> 8) + x) >> 8);
+}
 
 /* STK_CODEC_ROWS rows as wide as any codec wants them (CMYK and 16-bit grey are converted in place). */
 static inline size_t stk_codec_band_bytes(uint32_t width_px)
@@ -64,12 +71,9 @@ typedef struct stk_header {
     stk_buffer profile, xmp; /* inflated texts of a PNG, which orientation may point into */
 } stk_header;
 
-stk_status stk_jpeg_probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
-                          stk_error *err) STK_MUST_USE;
-stk_status stk_png_probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
-                         const stk_limits *limits, stk_error *err) STK_MUST_USE;
-stk_status stk_webp_probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
-                          stk_error *err) STK_MUST_USE;
+typedef stk_status stk_probe_fn(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
+                                const stk_limits *limits, stk_error *err) STK_MUST_USE;
+stk_probe_fn stk_jpeg_probe, stk_png_probe, stk_webp_probe, stk_gif_probe, stk_bmp_probe, stk_tiff_probe;
 
 /* width x height against the limit: STK_ERR_MEDIA_LIMIT with both in the message. */
 stk_status stk_image_check_px(uint32_t width_px, uint32_t height_px, const stk_limits *limits,
@@ -84,7 +88,7 @@ stk_status stk_image_broken(stk_reason *reason, stk_error *err, const char *form
 stk_status stk_image_unsupported(stk_reason *reason, stk_error *err, const char *format, ...)
     STK_PRINTF(3, 4);
 
-/* Big-endian numbers of headers. */
+/* Numbers of headers. */
 static inline uint32_t stk_be16(const uint8_t *p)
 {
     return (uint32_t)(p[0] << 8 | p[1]);
@@ -92,6 +96,10 @@ static inline uint32_t stk_be16(const uint8_t *p)
 static inline uint32_t stk_be32(const uint8_t *p)
 {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+static inline uint32_t stk_le16(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
 }
 static inline uint32_t stk_le24(const uint8_t *p)
 {

@@ -59,8 +59,9 @@ static bool is_usable(double mean, double deviation)
     return isfinite(mean) && isfinite(deviation) && isfinite(d) && d != 0.0f;
 }
 
-stk_status stk_image_spec_create(stk_image_spec **out, const stk_model *model, stk_pixel_form form,
-                                 const stk_limits *limits, stk_cpu_level level, stk_error *err)
+stk_status stk_image_spec_create(stk_image_spec **out, const stk_model *model, stk_profile profile,
+                                 stk_pixel_form form, const stk_limits *limits, stk_cpu_level level,
+                                 stk_error *err)
 {
     *out = NULL;
     if (model->patch_px < 1 || model->patch_px > MAX_PATCH_PX || model->merge < 1 || model->merge > 16 ||
@@ -107,11 +108,27 @@ size_t stk_image_patch_bytes(const stk_image_spec *spec)
 
 /* --- scratch --- */
 
+static const struct {
+    stk_codec_open_fn *open;
+    size_t (*state_bytes)(void);
+} codecs[] = {
+    [STK_FORMAT_JPEG] = {stk_jpeg_open, stk_jpeg_state_bytes},
+    [STK_FORMAT_PNG] = {stk_png_open, stk_png_state_bytes},
+    [STK_FORMAT_WEBP] = {stk_webp_open, stk_webp_state_bytes},
+    [STK_FORMAT_GIF] = {stk_gif_open, stk_gif_state_bytes},
+    [STK_FORMAT_BMP] = {stk_bmp_open, stk_bmp_state_bytes},
+    [STK_FORMAT_TIFF] = {stk_tiff_open, stk_tiff_state_bytes},
+};
+static const size_t codec_count = sizeof codecs / sizeof *codecs;
+
 static size_t codec_state_bytes(void)
 {
-    const size_t jpeg = stk_jpeg_state_bytes(), png = stk_png_state_bytes(), webp = stk_webp_state_bytes();
-    const size_t larger = jpeg > png ? jpeg : png;
-    return larger > webp ? larger : webp;
+    size_t largest = 0;
+    for (size_t i = STK_FORMAT_UNKNOWN + 1; i < codec_count; i++) {
+        const size_t bytes = codecs[i].state_bytes();
+        if (bytes > largest) largest = bytes;
+    }
+    return largest;
 }
 
 stk_status stk_image_scratch_create(stk_image_scratch **out, const stk_image_spec *spec, stk_error *err)
@@ -474,23 +491,17 @@ static stk_status pump(job *j, stk_image_times *times, stk_reason *reason, stk_e
 }
 
 static stk_status open_codec(job *j, stk_image_scratch *s, stk_bytes bytes, const stk_image_info *info,
-                             stk_reason *reason, stk_error *err)
+                             stk_alpha_rule alpha, stk_reason *reason, stk_error *err)
 {
     const stk_limits *const limits = &j->spec->limits;
-    switch (info->format) {
-    case STK_FORMAT_JPEG:
-        return stk_jpeg_open(&j->codec, s->codec_state, j->codec_band, bytes, info, limits, reason, err);
-    case STK_FORMAT_PNG:
-        return stk_png_open(&j->codec, s->codec_state, j->codec_band, bytes, info, limits, reason, err);
-    case STK_FORMAT_WEBP:
-        return stk_webp_open(&j->codec, s->codec_state, j->codec_band, bytes, info, limits, reason, err);
-    case STK_FORMAT_UNKNOWN: break;
-    }
+    if (info->format > STK_FORMAT_UNKNOWN && (size_t)info->format < codec_count)
+        return codecs[info->format].open(&j->codec, s->codec_state, j->codec_band, bytes, info, alpha, limits,
+                                         reason, err);
     return stk_image_unsupported(reason, err, "a picture of unknown format: probe it first");
 }
 
 static stk_status run(job *j, stk_image_scratch *s, stk_bytes bytes, const stk_image_info *info,
-                      uint8_t orientation, uint32_t target_width_px, uint32_t target_height_px,
+                      uint8_t orientation, stk_alpha_rule alpha, uint32_t target_width_px, uint32_t target_height_px,
                       stk_image_times *times, stk_reason *reason, stk_error *err)
 {
     *reason = STK_REASON_NONE;
@@ -508,7 +519,7 @@ static stk_status run(job *j, stk_image_scratch *s, stk_bytes bytes, const stk_i
     const stk_ns prepared = stk_now();
     times->transform_ns += prepared - start;
     if (status == STK_OK) {
-        status = open_codec(j, s, bytes, info, reason, err);
+        status = open_codec(j, s, bytes, info, alpha, reason, err);
         times->decode_ns += stk_now() - prepared;
     }
     if (status == STK_OK) {
@@ -521,7 +532,7 @@ static stk_status run(job *j, stk_image_scratch *s, stk_bytes bytes, const stk_i
 }
 
 stk_status stk_image_patches(void *patches, const stk_image_spec *spec, stk_image_scratch *scratch,
-                             stk_bytes bytes, const stk_image_info *info, uint8_t orientation,
+                             stk_bytes bytes, const stk_image_info *info, uint8_t orientation, stk_alpha_rule alpha,
                              uint32_t target_width_px, uint32_t target_height_px, stk_image_times *times,
                              stk_reason *reason, stk_error *err)
 {
@@ -533,19 +544,19 @@ stk_status stk_image_patches(void *patches, const stk_image_spec *spec, stk_imag
     }
     job j = {.spec = spec, .patches = patches};
     const stk_status status =
-        run(&j, scratch, bytes, info, orientation, target_width_px, target_height_px, times, reason, err);
+        run(&j, scratch, bytes, info, orientation, alpha, target_width_px, target_height_px, times, reason, err);
     /* Stores past the cache are seen by others only behind a fence. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return status;
 }
 
 stk_status stk_image_rgb(uint8_t *rgb, const stk_image_spec *spec, stk_image_scratch *scratch,
-                         stk_bytes bytes, const stk_image_info *info, uint8_t orientation,
+                         stk_bytes bytes, const stk_image_info *info, uint8_t orientation, stk_alpha_rule alpha,
                          uint32_t target_width_px, uint32_t target_height_px, stk_reason *reason,
                          stk_error *err)
 {
     job j = {.spec = spec, .rgb = rgb};
-    return run(&j, scratch, bytes, info, orientation, target_width_px, target_height_px, NULL, reason, err);
+    return run(&j, scratch, bytes, info, orientation, alpha, target_width_px, target_height_px, NULL, reason, err);
 }
 
 void stk_image_grey(void *patches, const stk_image_spec *spec, uint64_t patch_count)
@@ -571,7 +582,10 @@ static uint64_t codec_bytes(const stk_image_info *info)
     uint64_t each = 0; /* bytes a pixel */
     switch (info->format) {
     case STK_FORMAT_UNKNOWN:
+    case STK_FORMAT_TIFF:
     case STK_FORMAT_WEBP: each = 12; break;
+    case STK_FORMAT_GIF:
+    case STK_FORMAT_BMP: each = 4; break;
     case STK_FORMAT_PNG: each = info->whole ? 4 : 0; break;
     case STK_FORMAT_JPEG: each = info->whole ? 8 : 0; break;
     }

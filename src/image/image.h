@@ -33,7 +33,7 @@ stk_status stk_image_probe(stk_image_info *info, stk_reason *reason, stk_bytes b
  * STK_ERR_MEDIA with *reason STK_REASON_RATIO, or a target of over limits. */
 stk_status stk_image_target(uint32_t *target_width_px, uint32_t *target_height_px, stk_reason *reason,
                             uint32_t width_px, uint32_t height_px, uint32_t factor, uint64_t min_px,
-                            uint64_t max_px, stk_error *err) STK_MUST_USE;
+                            uint64_t max_px, stk_profile profile, stk_error *err) STK_MUST_USE;
 
 /* The upright size of a stored size under an orientation: 5..8 swap the sides. */
 static inline bool stk_orientation_swaps(uint8_t orientation)
@@ -45,9 +45,11 @@ static inline bool stk_orientation_swaps(uint8_t orientation)
  * create. */
 typedef struct stk_image_spec stk_image_spec;
 
-/* level: which kernels (cpu.h).  form: what the patches hold. */
-stk_status stk_image_spec_create(stk_image_spec **out, const stk_model *model, stk_pixel_form form,
-                                 const stk_limits *limits, stk_cpu_level level, stk_error *err) STK_MUST_USE;
+/* profile: whose resize and normalisation (spec section 0.1).  form: what the patches hold.  level: which
+ * kernels (cpu.h). */
+stk_status stk_image_spec_create(stk_image_spec **out, const stk_model *model, stk_profile profile,
+                                 stk_pixel_form form, const stk_limits *limits, stk_cpu_level level,
+                                 stk_error *err) STK_MUST_USE;
 void stk_image_spec_destroy(stk_image_spec *spec);
 
 /* Bytes of one patch: uint8 3*P*P, float32 3*Tp*P*P*4, bfloat16 3*Tp*P*P*2. */
@@ -79,14 +81,14 @@ typedef struct stk_image_times {
  * STK_PAD_BYTES past their end. times      may be NULL. Failure: STK_ERR_MEDIA and kin, *reason says which;
  * the patches are then undefined (mask them with stk_image_grey). */
 stk_status stk_image_patches(void *patches, const stk_image_spec *spec, stk_image_scratch *scratch,
-                             stk_bytes bytes, const stk_image_info *info, uint8_t orientation,
+                             stk_bytes bytes, const stk_image_info *info, uint8_t orientation, stk_alpha_rule alpha,
                              uint32_t target_width_px, uint32_t target_height_px, stk_image_times *times,
                              stk_reason *reason, stk_error *err) STK_MUST_USE;
 
 /* Decode, orient and resize to plain RGB rows (target_height * target_width * 3 bytes), as the model sees it:
  * for `stoker show` and the index's verify. */
 stk_status stk_image_rgb(uint8_t *rgb, const stk_image_spec *spec, stk_image_scratch *scratch,
-                         stk_bytes bytes, const stk_image_info *info, uint8_t orientation,
+                         stk_bytes bytes, const stk_image_info *info, uint8_t orientation, stk_alpha_rule alpha,
                          uint32_t target_width_px, uint32_t target_height_px, stk_reason *reason,
                          stk_error *err) STK_MUST_USE;
 

@@ -204,8 +204,8 @@ static stk_status open_lib(jpeg_codec *c, stk_bytes bytes, const stk_image_info 
 }
 
 stk_status stk_jpeg_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                         const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
-                         stk_error *err)
+                         const stk_image_info *info, stk_alpha_rule alpha, const stk_limits *limits,
+                         stk_reason *reason, stk_error *err)
 {
     static const stk_codec_ops ops = {jpeg_read, jpeg_finish, jpeg_close};
     jpeg_codec *const c = state;
@@ -347,8 +347,9 @@ static stk_status fill_info(stk_image_info *info, const frame *f, uint32_t scan_
 
 /* Markers up to the first scan, as Pillow walks them: rubbish between segments is passed over. */
 stk_status stk_jpeg_probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
-                          stk_error *err)
+                          const stk_limits *limits, stk_error *err)
 {
+    (void)limits;
     frame f = {0};
     size_t at = 2;
     for (;;) {

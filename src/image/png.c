@@ -230,8 +230,8 @@ static stk_status read_whole(png_codec *c, stk_reason *reason, stk_error *err)
 }
 
 stk_status stk_png_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                        const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
-                        stk_error *err)
+                        const stk_image_info *info, stk_alpha_rule alpha, const stk_limits *limits,
+                        stk_reason *reason, stk_error *err)
 {
     static const stk_codec_ops ops = {png_read, png_finish, png_close};
     png_codec *const c = state;

@@ -84,8 +84,6 @@ static const char *foreign_format(stk_bytes bytes)
         const char *name, *magic;
         size_t at, magic_bytes;
     } format[] = {
-        {"GIF", "GIF87a", 0, 6},       {"GIF", "GIF89a", 0, 6},
-        {"TIFF", "II\x2a\0", 0, 4},    {"TIFF", "MM\0\x2a", 0, 4},
         {"BigTIFF", "II\x2b\0", 0, 4}, {"BigTIFF", "MM\0\x2b", 0, 4},
         {"AVIF", "ftypavif", 4, 8},    {"AVIF", "ftypavis", 4, 8},
         {"HEIC", "ftypheic", 4, 8},    {"HEIC", "ftypheix", 4, 8},
@@ -95,7 +93,7 @@ static const char *foreign_format(stk_bytes bytes)
     for (size_t i = 0; i < sizeof format / sizeof *format; i++) {
         if (begins(bytes, format[i].at, format[i].magic, format[i].magic_bytes)) return format[i].name;
     }
-    return is_bmp(bytes) ? "BMP" : NULL;
+    return NULL;
 }
 
 static stk_status not_an_image(stk_reason *reason, stk_bytes bytes, stk_error *err)
@@ -121,19 +119,21 @@ static stk_media_format format_of(stk_bytes bytes)
     if (begins(bytes, 0, "\xff\xd8\xff", 3)) return STK_FORMAT_JPEG;
     if (begins(bytes, 0, "\x89PNG\r\n\x1a\n", 8)) return STK_FORMAT_PNG;
     if (begins(bytes, 0, "RIFF", 4) && begins(bytes, 8, "WEBPVP8", 7)) return STK_FORMAT_WEBP;
-    return STK_FORMAT_UNKNOWN;
+    if (begins(bytes, 0, "GIF87a", 6) || begins(bytes, 0, "GIF89a", 6)) return STK_FORMAT_GIF;
+    if (begins(bytes, 0, "II\x2a\0", 4) || begins(bytes, 0, "MM\0\x2a", 4)) return STK_FORMAT_TIFF;
+    return is_bmp(bytes) ? STK_FORMAT_BMP : STK_FORMAT_UNKNOWN;
 }
 
 static stk_status probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
                         const stk_limits *limits, stk_error *err)
 {
     header->info.format = format_of(bytes);
-    switch (header->info.format) {
-    case STK_FORMAT_JPEG: return stk_jpeg_probe(header, reason, bytes, total_bytes, err);
-    case STK_FORMAT_PNG: return stk_png_probe(header, reason, bytes, total_bytes, limits, err);
-    case STK_FORMAT_WEBP: return stk_webp_probe(header, reason, bytes, total_bytes, err);
-    case STK_FORMAT_UNKNOWN: break;
-    }
+    static stk_probe_fn *const probes[] = {
+        [STK_FORMAT_JPEG] = stk_jpeg_probe, [STK_FORMAT_PNG] = stk_png_probe, [STK_FORMAT_WEBP] = stk_webp_probe,
+        [STK_FORMAT_GIF] = stk_gif_probe,   [STK_FORMAT_BMP] = stk_bmp_probe, [STK_FORMAT_TIFF] = stk_tiff_probe,
+    };
+    if (header->info.format != STK_FORMAT_UNKNOWN)
+        return probes[header->info.format](header, reason, bytes, total_bytes, limits, err);
     const char *const foreign = foreign_format(bytes);
     if (foreign)
         return stk_image_unsupported(reason, err, "%s is not supported: convert it to PNG, JPEG or WebP",
@@ -184,10 +184,10 @@ stk_status stk_image_probe(stk_image_info *info, stk_reason *reason, stk_bytes b
 
 stk_status stk_image_target(uint32_t *target_width_px, uint32_t *target_height_px, stk_reason *reason,
                             uint32_t width_px, uint32_t height_px, uint32_t factor, uint64_t min_px,
-                            uint64_t max_px, stk_error *err)
+                            uint64_t max_px, stk_profile profile, stk_error *err)
 {
     stk_status status = STK_OK;
-    *reason = stk_target_size(target_width_px, target_height_px, width_px, height_px, factor, min_px, max_px);
+    *reason = stk_target_size(target_width_px, target_height_px, width_px, height_px, factor, min_px, max_px, profile);
     if (*reason == STK_REASON_RATIO) {
         status =
             stk_fail(err, STK_ERR_MEDIA, "the image has %ux%u pixels, a side ratio above 200: leave it out",

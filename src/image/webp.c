@@ -119,8 +119,8 @@ static stk_status open_demuxer(webp_codec *c, WebPDemuxer *demuxer, const stk_im
 }
 
 stk_status stk_webp_open(stk_codec **out, void *state, uint8_t *band, stk_bytes bytes,
-                         const stk_image_info *info, const stk_limits *limits, stk_reason *reason,
-                         stk_error *err)
+                         const stk_image_info *info, stk_alpha_rule alpha, const stk_limits *limits,
+                         stk_reason *reason, stk_error *err)
 {
     static const stk_codec_ops ops = {webp_read, webp_finish, webp_close};
     webp_codec *const c = state;
@@ -197,8 +197,9 @@ static stk_status find_metadata(stk_header *header, uint8_t flags, stk_bytes byt
 }
 
 stk_status stk_webp_probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
-                          stk_error *err)
+                          const stk_limits *limits, stk_error *err)
 {
+    (void)limits;
     enum { HEADER_BYTES = 30 };
     stk_image_info *const info = &header->info;
     if (bytes.size_bytes < HEADER_BYTES) return cut(bytes, total_bytes, reason, err);

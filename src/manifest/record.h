@@ -14,7 +14,13 @@
 #include "schema/rules.h"
 #include "schema/sample.h"
 
-typedef enum stk_dialect { STK_DIALECT_DETECT, STK_DIALECT_LLAVA, STK_DIALECT_OPENAI } stk_dialect;
+typedef enum stk_dialect {
+    STK_DIALECT_DETECT,
+    STK_DIALECT_LLAVA,
+    STK_DIALECT_OPENAI,
+    STK_DIALECT_MS_SWIFT,
+    STK_DIALECT_SHAREGPT,
+} stk_dialect;
 
 typedef struct stk_role_mapping {
     stk_str name;

@@ -15,7 +15,7 @@ static bool to_side(uint32_t *out, double value)
 }
 
 stk_reason stk_target_size(uint32_t *target_width_px, uint32_t *target_height_px, uint32_t width_px, uint32_t height_px,
-                           uint32_t factor, uint64_t min_px, uint64_t max_px)
+                           uint32_t factor, uint64_t min_px, uint64_t max_px, stk_profile profile)
 {
     *target_width_px = *target_height_px = 0;
     if (width_px == 0 || height_px == 0) return STK_REASON_BROKEN;
@@ -25,10 +25,17 @@ stk_reason stk_target_size(uint32_t *target_width_px, uint32_t *target_height_px
 
     /* rint in the default rounding mode is Python's round: half to even.  The order of the divisions matters. */
     double h = rint(h0 / f) * f, w = rint(w0 / f) * f;
+    const bool utils = profile == STK_PROFILE_QWEN_VL_UTILS;
+    const double least = utils ? 0 : f; /* of a shrunk side */
+    if (utils) {
+        h = fmax(f, h);
+        w = fmax(f, w);
+    }
     if (h * w > (double)max_px) {
         const double beta = sqrt((h0 * w0) / (double)max_px);
-        h = fmax(f, floor((h0 / beta) / f) * f);
-        w = fmax(f, floor((w0 / beta) / f) * f);
+        h = fmax(least, floor((h0 / beta) / f) * f);
+        w = fmax(least, floor((w0 / beta) / f) * f);
+        if (h == 0 || w == 0) return STK_REASON_NO_SIZE;
     } else if (h * w < (double)min_px) {
         const double beta = sqrt((double)min_px / (h0 * w0));
         h = ceil((h0 * beta) / f) * f;
@@ -51,7 +58,7 @@ stk_reason stk_media_grid(stk_grid *grid, const stk_media_facts *media, const st
     uint32_t width_px, height_px;
     const stk_reason reason =
         stk_target_size(&width_px, &height_px, swaps ? media->height_px : media->width_px,
-                        swaps ? media->width_px : media->height_px, stk_model_factor(model), pixels->min_px, pixels->max_px);
+                        swaps ? media->width_px : media->height_px, stk_model_factor(model), pixels->min_px, pixels->max_px, pixels->profile);
     if (reason == STK_REASON_NONE) *grid = (stk_grid){1, height_px / model->patch_px, width_px / model->patch_px};
     return reason;
 }

@@ -12,10 +12,11 @@
 #include "schema/rules.h"
 
 /* The size rule ("smart resize", spec-qwen3vl.md section 1.3): from an upright size to the target's.  factor > 0,
- * min_px <= max_px.  Returns STK_REASON_NONE, STK_REASON_RATIO (a side over 200 times the other), or
- * STK_REASON_MEDIA_LIMIT (a target beyond 2^20 pixels a side). */
+ * min_px <= max_px.  qwen_vl_utils clamps small sides to the factor before it looks at the limits, and does not when it
+ * shrinks.  Returns STK_REASON_NONE, STK_REASON_RATIO (a side over 200 times the other), STK_REASON_NO_SIZE (a side of 0,
+ * in the variant of qwen_vl_utils), or STK_REASON_MEDIA_LIMIT (a target beyond 2^20 pixels a side). */
 stk_reason stk_target_size(uint32_t *target_width_px, uint32_t *target_height_px, uint32_t width_px, uint32_t height_px,
-                           uint32_t factor, uint64_t min_px, uint64_t max_px);
+                           uint32_t factor, uint64_t min_px, uint64_t max_px, stk_profile profile);
 
 /* The orientation that will be applied, 1..8. */
 uint8_t stk_media_orientation(const stk_media_facts *media, const stk_pixel_rules *pixels);

@@ -24,6 +24,9 @@
     X(STK_REASON_VIDEO, 12, "video is not supported yet")                                                  \
     X(STK_REASON_AUDIO, 13, "audio is not supported yet")                                                  \
     X(STK_REASON_DUPLICATE_KEY, 14, "a key stands twice")                                                  \
+    X(STK_REASON_EXCLUDED, 15, "left out by a list (index --exclude)")                                     \
+    X(STK_REASON_GROUNDING, 16, "grounding objects that have to be written into the text first")           \
+    X(STK_REASON_TURN_LOSS, 17, "loss weights that do not fit the turns")                                  \
     X(STK_REASON_MISSING, 20, "media missing")                                                             \
     X(STK_REASON_DENIED, 21, "media outside the allowed places")                                           \
     X(STK_REASON_EMPTY, 22, "media of no bytes")                                                           \
@@ -33,7 +36,9 @@
     X(STK_REASON_UNSUPPORTED, 26, "a kind of media that is not supported")                                 \
     X(STK_REASON_RATIO, 27, "a side ratio above 200")                                                      \
     X(STK_REASON_UNREADABLE, 28, "media that may not be read")                                             \
-    X(STK_REASON_CHANGED, 29, "media changed since indexing")
+    X(STK_REASON_CHANGED, 29, "media changed since indexing")                                              \
+    X(STK_REASON_CRASHED, 30, "a decoder crashed on it")                                                   \
+    X(STK_REASON_NO_SIZE, 31, "the size rule leaves a side of no pixels")
 
 typedef enum stk_reason {
 #define STK_REASON_ENUM(name, number, text) name = number,
@@ -49,6 +54,9 @@ typedef enum stk_media_format {
     STK_FORMAT_JPEG,
     STK_FORMAT_PNG,
     STK_FORMAT_WEBP,
+    STK_FORMAT_GIF,
+    STK_FORMAT_BMP,
+    STK_FORMAT_TIFF,
 } stk_media_format;
 
 enum { /* flags of media facts: counted and shown by the index */

@@ -12,6 +12,17 @@ typedef enum stk_label_rule { STK_LABELS_ANSWERS, STK_LABELS_LAST, STK_LABELS_FI
 typedef enum stk_control_rule { STK_CONTROL_PLAIN, STK_CONTROL_SANITIZE, STK_CONTROL_REFERENCE } stk_control_rule;
 typedef enum stk_tag_space { STK_TAG_SPACE_KEEP, STK_TAG_SPACE_STRIP } stk_tag_space;
 typedef enum stk_pixel_form { STK_PIXELS_UINT8, STK_PIXELS_FLOAT32, STK_PIXELS_BFLOAT16 } stk_pixel_form;
+typedef enum stk_profile {
+    STK_PROFILE_HF,
+    STK_PROFILE_PIL_11,
+    STK_PROFILE_PIL_12,
+    STK_PROFILE_PIL_13,
+    STK_PROFILE_QWEN_VL_UTILS,
+} stk_profile; /* whose pixels: spec-qwen3vl.md section 0.1 */
+
+/* What transparency does: nothing; RGBA pictures are blended on white, as qwen_vl_utils does; every kind is. */
+typedef enum stk_alpha_rule { STK_ALPHA_DROP, STK_ALPHA_WHITE_RGBA, STK_ALPHA_WHITE } stk_alpha_rule;
+
 typedef enum stk_layout { STK_LAYOUT_PADDED, STK_LAYOUT_FLAT } stk_layout;
 typedef enum stk_targets { STK_TARGETS_HF, STK_TARGETS_SHIFTED } stk_targets;
 
@@ -28,10 +39,12 @@ typedef struct stk_text_rules {
     stk_str system;                    /* replaces the template's default system prompt; data NULL: none given */
 } stk_text_rules;
 
-/* How many pixels an image may become; per data set (spec-qwen3vl.md section 1.3). */
+/* What becomes of an image; per data set, the profile per run (spec-qwen3vl.md sections 0.1 and 1.3). */
 typedef struct stk_pixel_rules {
+    stk_profile profile;
     uint64_t min_px, max_px;
     bool ignore_orientation;
+    stk_alpha_rule alpha;
 } stk_pixel_rules;
 
 /* Bounds on hostile input, on by default. */

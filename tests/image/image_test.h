@@ -41,7 +41,7 @@ static inline void image_test_open(image_test *t, uint32_t patch_px, stk_pixel_f
     memset(t, 0, sizeof *t);
     t->limits = STK_LIMITS_DEFAULT;
     t->model = image_test_model(patch_px);
-    CHECK_OK(stk_image_spec_create(&t->spec, &t->model, form, &t->limits, level, &t->err), t->err);
+    CHECK_OK(stk_image_spec_create(&t->spec, &t->model, STK_PROFILE_HF, form, &t->limits, level, &t->err), t->err);
     CHECK_OK(stk_image_scratch_create(&t->scratch, t->spec, &t->err), t->err);
 }
 
@@ -78,7 +78,7 @@ static inline stk_status image_test_make(image_test *t, uint64_t min_px, uint64_
     const bool swaps = stk_orientation_swaps(t->info.orientation);
     status = stk_image_target(&t->width_px, &t->height_px, &t->reason,
                               swaps ? t->info.height_px : t->info.width_px,
-                              swaps ? t->info.width_px : t->info.height_px, factor, min_px, max_px, &t->err);
+                              swaps ? t->info.width_px : t->info.height_px, factor, min_px, max_px, STK_PROFILE_HF, &t->err);
     if (status != STK_OK) return status;
     const uint32_t side = t->model.patch_px;
     t->patches_bytes = (size_t)(t->width_px / side) * (t->height_px / side) * stk_image_patch_bytes(t->spec);
@@ -89,7 +89,7 @@ static inline stk_status image_test_make(image_test *t, uint64_t min_px, uint64_
         t->capacity_bytes = t->patches_bytes;
     }
     memset(t->patches, 0xa5, t->patches_bytes);
-    return stk_image_patches(t->patches, t->spec, t->scratch, t->bytes, &t->info, t->info.orientation,
+    return stk_image_patches(t->patches, t->spec, t->scratch, t->bytes, &t->info, t->info.orientation, STK_ALPHA_DROP,
                              t->width_px, t->height_px, NULL, &t->reason, &t->err);
 }
 

@@ -26,7 +26,7 @@ static int run_rgb(FILE *list, stk_cpu_level level)
         stk_image_info info;
         CHECK_OK(stk_image_probe(&info, &t.reason, t.bytes, t.bytes.size_bytes, &t.limits, &t.err), t.err);
         uint8_t *const rgb = malloc((size_t)width_px * height_px * 3);
-        CHECK_OK(stk_image_rgb(rgb, t.spec, t.scratch, t.bytes, &info, (uint8_t)orientation, width_px,
+        CHECK_OK(stk_image_rgb(rgb, t.spec, t.scratch, t.bytes, &info, (uint8_t)orientation, STK_ALPHA_DROP, width_px,
                                height_px, &t.reason, &t.err),
                  t.err);
         fwrite(rgb, 3, (size_t)width_px * height_px, stdout);

@@ -147,7 +147,7 @@ static void scans_of_a_jpeg_are_counted(void)
     setup();
     t.limits.jpeg_scans = 3;
     stk_image_spec_destroy(t.spec);
-    CHECK_OK(stk_image_spec_create(&t.spec, &t.model, STK_PIXELS_UINT8, &t.limits, stk_cpu_detect(), &t.err),
+    CHECK_OK(stk_image_spec_create(&t.spec, &t.model, STK_PROFILE_HF, STK_PIXELS_UINT8, &t.limits, stk_cpu_detect(), &t.err),
              t.err);
     take_golden("jpeg-progressive.jpg");
     expect(STK_ERR_MEDIA_LIMIT, STK_REASON_MEDIA_LIMIT, "more than 3 scans");
@@ -372,7 +372,7 @@ static void a_picture_that_is_another_one_now_is_reported(void)
         take_golden(name[i]);
         expect(STK_OK, STK_REASON_NONE, name[i]);
         t.info.height_px++;
-        const stk_status status = stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1,
+        const stk_status status = stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, STK_ALPHA_DROP,
                                                     t.width_px, t.height_px, NULL, &t.reason, &t.err);
         CHECK_INT(status, STK_ERR_MEDIA);
         CHECK_INT(t.reason, STK_REASON_CHANGED);
@@ -385,26 +385,26 @@ static void wrong_calls_are_refused(void)
     take_golden("jpeg-420.jpg");
     expect(STK_OK, STK_REASON_NONE, "");
     CHECK_INT(
-        stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, 48, 32, NULL, &t.reason, &t.err),
+        stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, STK_ALPHA_DROP, 48, 32, NULL, &t.reason, &t.err),
         STK_ERR_USAGE);
     CHECK_INT(
-        stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 9, 64, 32, NULL, &t.reason, &t.err),
+        stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 9, STK_ALPHA_DROP, 64, 32, NULL, &t.reason, &t.err),
         STK_ERR_USAGE);
     CHECK_INT(
-        stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, 0, 32, NULL, &t.reason, &t.err),
+        stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, STK_ALPHA_DROP, 0, 32, NULL, &t.reason, &t.err),
         STK_ERR_USAGE);
 
     stk_image_spec *spec;
     stk_model model = image_test_model(16);
     model.image_std[1] = 0;
-    CHECK_INT(stk_image_spec_create(&spec, &model, STK_PIXELS_UINT8, &t.limits, STK_CPU_NONE, &t.err),
+    CHECK_INT(stk_image_spec_create(&spec, &model, STK_PROFILE_HF, STK_PIXELS_UINT8, &t.limits, STK_CPU_NONE, &t.err),
               STK_ERR_MODEL);
     CHECK(spec == NULL);
     model = image_test_model(0);
-    CHECK_INT(stk_image_spec_create(&spec, &model, STK_PIXELS_UINT8, &t.limits, STK_CPU_NONE, &t.err),
+    CHECK_INT(stk_image_spec_create(&spec, &model, STK_PROFILE_HF, STK_PIXELS_UINT8, &t.limits, STK_CPU_NONE, &t.err),
               STK_ERR_MODEL);
     uint32_t w, h;
-    CHECK_INT(stk_image_target(&w, &h, &t.reason, 1, 201, 32, 65536, 16777216, &t.err), STK_ERR_MEDIA);
+    CHECK_INT(stk_image_target(&w, &h, &t.reason, 1, 201, 32, 65536, 16777216, STK_PROFILE_HF, &t.err), STK_ERR_MEDIA);
     CHECK_INT(t.reason, STK_REASON_RATIO);
     stk_image_spec_destroy(NULL);
     stk_image_scratch_destroy(NULL);
@@ -464,7 +464,7 @@ static void every_allocation_may_fail(void)
     }
     stk_image_spec *spec;
     stk_fault_set(STK_FAULT_ALLOC, 1, false);
-    CHECK_INT(stk_image_spec_create(&spec, &t.model, STK_PIXELS_UINT8, &t.limits, STK_CPU_NONE, &t.err),
+    CHECK_INT(stk_image_spec_create(&spec, &t.model, STK_PROFILE_HF, STK_PIXELS_UINT8, &t.limits, STK_CPU_NONE, &t.err),
               STK_ERR_NOMEM);
     stk_fault_set(STK_FAULT_ALLOC, 0, false);
     CHECK(spec == NULL);
@@ -477,7 +477,7 @@ static void times_are_added_to(void)
     take_golden("size-shrink-9x.jpg");
     expect(STK_OK, STK_REASON_NONE, "");
     stk_image_times times = {.decode_ns = STK_S, .transform_ns = 2 * STK_S};
-    CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, t.width_px, t.height_px,
+    CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, 1, STK_ALPHA_DROP, t.width_px, t.height_px,
                                &times, &t.reason, &t.err),
              t.err);
     CHECK(times.decode_ns > STK_S && times.transform_ns > 2 * STK_S);

@@ -193,7 +193,7 @@ static void the_vectors_of_the_specification(void)
 
         const size_t size = (size_t)t.width_px * t.height_px * 3;
         uint8_t *const rgb = malloc(size);
-        CHECK_OK(stk_image_rgb(rgb, t.spec, t.scratch, t.bytes, &t.info, 1, t.width_px, t.height_px,
+        CHECK_OK(stk_image_rgb(rgb, t.spec, t.scratch, t.bytes, &t.info, 1, STK_ALPHA_DROP, t.width_px, t.height_px,
                                &t.reason, &t.err),
                  t.err);
         CHECK_INT(crc32(0, rgb, (uInt)size), vector[i].bytes);
@@ -214,7 +214,7 @@ static void noise_of_any_size_becomes_what_torch_makes_of_it(void)
     for (; fscanf(file, "%u %u %u %u %llx", &w, &h, &tw, &th, &expected) == 5; count++) {
         uint8_t *const png = noise_png(w, h, &t.bytes, NULL), *const rgb = malloc((size_t)tw * th * 3);
         CHECK_OK(stk_image_probe(&t.info, &t.reason, t.bytes, t.bytes.size_bytes, &t.limits, &t.err), t.err);
-        CHECK_OK(stk_image_rgb(rgb, t.spec, t.scratch, t.bytes, &t.info, 1, tw, th, &t.reason, &t.err),
+        CHECK_OK(stk_image_rgb(rgb, t.spec, t.scratch, t.bytes, &t.info, 1, STK_ALPHA_DROP, tw, th, &t.reason, &t.err),
                  t.err);
         CHECK_MSG(XXH3_64bits(rgb, (size_t)tw * th * 3) == expected, "%ux%u to %ux%u", w, h, tw, th);
         free(rgb);

@@ -131,7 +131,7 @@ static size_t check_charge(const char *what, uint8_t *data, size_t size, uint64_
     const bool swaps = stk_orientation_swaps(orientation);
     CHECK_OK(stk_image_target(&t.width_px, &t.height_px, &t.reason,
                               swaps ? t.info.height_px : t.info.width_px,
-                              swaps ? t.info.width_px : t.info.height_px, 32, 784, max_px, &t.err),
+                              swaps ? t.info.width_px : t.info.height_px, 32, 784, max_px, STK_PROFILE_HF, &t.err),
              t.err);
     t.patches = stk_alloc(STK_TAG_BATCH, (size_t)t.width_px * t.height_px * 3);
     CHECK(t.patches != NULL);
@@ -147,7 +147,7 @@ static size_t check_charge(const char *what, uint8_t *data, size_t size, uint64_
     CHECK(stk_image_work_bytes(&stated, t.width_px, t.height_px) >= by_facts);
     for (int round = 0; round < 3; round++) {
         peak_bytes = live_bytes;
-        CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, orientation, t.width_px,
+        CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, orientation, STK_ALPHA_DROP, t.width_px,
                                    t.height_px, NULL, &t.reason, &t.err),
                  t.err);
         const size_t used = peak_bytes - before;
@@ -208,7 +208,7 @@ static void a_big_picture_passes_through_little_memory(void)
     t.bytes = (stk_bytes){data, size};
     CHECK_OK(stk_image_probe(&t.info, &t.reason, t.bytes, size, &t.limits, &t.err), t.err);
     CHECK_OK(stk_image_target(&t.width_px, &t.height_px, &t.reason, t.info.width_px, t.info.height_px, 32,
-                              784, 524288, &t.err),
+                              784, 524288, STK_PROFILE_HF, &t.err),
              t.err);
     t.patches = stk_alloc(STK_TAG_BATCH, (size_t)t.width_px * t.height_px * 3);
     const size_t before = live_bytes;
@@ -218,7 +218,7 @@ static void a_big_picture_passes_through_little_memory(void)
         const uint32_t w = swaps ? t.height_px : t.width_px, h = swaps ? t.width_px : t.height_px;
         CHECK(stk_image_work_bytes(&t.info, w, h) < WHOLE_BYTES / 8);
         peak_bytes = live_bytes;
-        CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, orientation, w, h, NULL,
+        CHECK_OK(stk_image_patches(t.patches, t.spec, t.scratch, t.bytes, &t.info, orientation, STK_ALPHA_DROP, w, h, NULL,
                                    &t.reason, &t.err),
                  t.err);
         CHECK_MSG(peak_bytes - before < WHOLE_BYTES / 8, "%zu bytes", peak_bytes - before);
@@ -235,7 +235,7 @@ static void a_big_picture_passes_through_little_memory(void)
         CHECK(setrlimit(RLIMIT_AS, &(struct rlimit){limit, limit}) == 0);
         image_test fresh;
         image_test_open(&fresh, 16, STK_PIXELS_UINT8, stk_cpu_detect());
-        const stk_status status = stk_image_patches(t.patches, fresh.spec, fresh.scratch, t.bytes, &t.info, 1,
+        const stk_status status = stk_image_patches(t.patches, fresh.spec, fresh.scratch, t.bytes, &t.info, 1, STK_ALPHA_DROP,
                                                     t.width_px, t.height_px, NULL, &fresh.reason, &fresh.err);
         _exit(status == STK_OK ? 0 : 1);
     }

@@ -322,13 +322,13 @@ static void target_sizes_are_those_of_the_reference(void)
     };
     uint32_t w, h;
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
-        CHECK_INT(stk_target_size(&w, &h, cells[i].w, cells[i].h, cells[i].factor, cells[i].low, cells[i].high), STK_REASON_NONE);
+        CHECK_INT(stk_target_size(&w, &h, cells[i].w, cells[i].h, cells[i].factor, cells[i].low, cells[i].high, STK_PROFILE_HF), STK_REASON_NONE);
         CHECK_INT(h, cells[i].to_h);
         CHECK_INT(w, cells[i].to_w);
     }
-    CHECK_INT(stk_target_size(&w, &h, 201, 1, 32, 65536, 16777216), STK_REASON_RATIO);
-    CHECK_INT(stk_target_size(&w, &h, 0, 1, 32, 65536, 16777216), STK_REASON_BROKEN);
-    CHECK_INT(stk_target_size(&w, &h, UINT32_MAX, UINT32_MAX, 32, 65536, UINT64_MAX), STK_REASON_MEDIA_LIMIT);
+    CHECK_INT(stk_target_size(&w, &h, 201, 1, 32, 65536, 16777216, STK_PROFILE_HF), STK_REASON_RATIO);
+    CHECK_INT(stk_target_size(&w, &h, 0, 1, 32, 65536, 16777216, STK_PROFILE_HF), STK_REASON_BROKEN);
+    CHECK_INT(stk_target_size(&w, &h, UINT32_MAX, UINT32_MAX, 32, 65536, UINT64_MAX, STK_PROFILE_HF), STK_REASON_MEDIA_LIMIT);
 }
 
 int main(int argc, char **argv)
