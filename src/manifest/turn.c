@@ -112,7 +112,9 @@ static stk_str strip(stk_str text)
 
 static stk_status add_text(stk_record_reader *reader, part_list *list, stk_role role, stk_str text)
 {
-    if (role == STK_ROLE_USER && reader->rules->tag_space == STK_TAG_SPACE_STRIP) text = strip(text);
+    const stk_str bare = role == STK_ROLE_USER ? strip(text) : text;
+    if (bare.size_bytes != text.size_bytes) reader->sample->notes |= STK_NOTE_TAG_SPACE;
+    if (reader->rules->tag_space == STK_TAG_SPACE_STRIP) text = bare;
     if (text.size_bytes == 0) return STK_OK;
     return add_part(reader, list, (stk_turn_part){.kind = STK_PART_TEXT, .text = text});
 }

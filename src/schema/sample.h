@@ -51,10 +51,16 @@ enum {
     STK_NOTE_TOOL_ROLE = 1u << 2,
     STK_NOTE_LATER_SYSTEM = 1u << 3, /* a system turn that is not first */
     STK_NOTE_DETAIL_IGNORED = 1u << 4,
-    STK_NOTE_CONTROL_TOKEN = 1u << 5,        /* typed in text; set by text */
-    STK_NOTE_CONTROL_TOKEN_ANSWER = 1u << 6, /* typed in an answer; set by text */
-    STK_NOTE_ASSISTANT_TOKEN = 1u << 7,      /* "assistant" as a token outside a header; set by text */
-    STK_NOTE_ANSWER_LINE_BREAK = 1u << 8,    /* an answer begins with a line break; set by text */
+    STK_NOTE_CONTROL_TOKEN = 1u << 5,        /* typed in a user turn; set by text, as are those below */
+    STK_NOTE_CONTROL_TOKEN_ANSWER = 1u << 6, /* typed in an answer */
+    STK_NOTE_ASSISTANT_TOKEN = 1u << 7,      /* "assistant" as a token outside a header */
+    STK_NOTE_ANSWER_LINE_BREAK = 1u << 8,    /* an answer begins with a line break */
+    STK_NOTE_CONTROL_TOKEN_SYSTEM = 1u << 9, /* typed in a system turn or in the tools */
+    STK_NOTE_CONTROL_TOKEN_TOOL = 1u << 10,  /* typed in a tool turn */
+    STK_NOTE_END_OF_TEXT = 1u << 11,         /* <|endoftext|>, the pad, is typed */
+    STK_NOTE_PLACEHOLDER = 1u << 12,         /* <|placeholder|> is typed: some releases make a pad of it */
+    STK_NOTE_THINK_CLOSED = 1u << 13,        /* an answer has </think> and no <think> before it */
+    STK_NOTE_TAG_SPACE = 1u << 14,           /* tag_space: strip takes white space away; set by the manifest */
 };
 
 typedef struct stk_sample {
