@@ -1,11 +1,11 @@
-/* axis.c - resize weights in double arithmetic, operation by operation as PyTorch does it.
+/* axis.c - resize weights in double arithmetic, operation by operation as PyTorch and Pillow do it.
  *
  * The association of each expression is part of the result: compile without contraction. */
 #include "image/axis.h"
 
 #include <math.h>
 
-enum { MAX_PRECISION = 22, MAX_SHIFT = 12 }; /* 16 bytes hold a shift and the 4 taps of a chunk */
+enum { MAX_PRECISION = 22, FINE_PRECISION = 22, MAX_SHIFT = 12 }; /* 16 bytes hold a shift and the 4 taps of a chunk */
 
 /* The support of the filter, and the number of weights that a target may have. */
 static double support_of(double scale)
@@ -53,10 +53,10 @@ static span weigh(double *weight, uint32_t source_px, uint32_t target_px, uint32
     return (span){(uint32_t)first, (uint32_t)count};
 }
 
-static int16_t to_integer(double weight, uint32_t precision)
+static int32_t to_integer(double weight, uint32_t precision)
 {
     const double scaled = weight * (double)(1u << precision);
-    return (int16_t)(weight < 0 ? (int)(scaled - 0.5) : (int)(scaled + 0.5));
+    return weight < 0 ? (int32_t)(scaled - 0.5) : (int32_t)(scaled + 0.5);
 }
 
 static uint32_t precision_of(double largest)
@@ -84,12 +84,12 @@ static size_t row_capacity(uint32_t source_px, uint32_t target_px)
     return stk_round_up(capacity_of(source_px, target_px), 16);
 }
 
-size_t stk_axis_bytes(uint32_t source_px, uint32_t target_px)
+size_t stk_axis_bytes(uint32_t source_px, uint32_t target_px, bool fine)
 {
     const size_t groups = group_count(target_px), rows = groups * STK_AXIS_GROUP,
-                 taps = row_capacity(source_px, target_px);
-    return rows * (2 * sizeof(uint32_t) + 2 * taps * sizeof(int16_t)) + groups * (2 * sizeof(uint32_t) + 64) +
-           taps * sizeof(double) + 8 * STK_ALIGN_BYTES;
+                 taps = row_capacity(source_px, target_px), tables = fine ? 4 : 2;
+    return rows * (2 * sizeof(uint32_t) + tables * taps * sizeof(int16_t)) +
+           groups * (2 * sizeof(uint32_t) + 64) + taps * sizeof(double) + 10 * STK_ALIGN_BYTES;
 }
 
 static void *take(uint8_t **memory, size_t size_bytes)
@@ -104,29 +104,18 @@ static void *take(uint8_t **memory, size_t size_bytes)
 static void fill_weights(stk_axis *axis, double *raw, size_t stride)
 {
     for (uint32_t i = 0; i < axis->target_px; i++) {
-        span s = weigh(raw, axis->source_px, axis->target_px, i);
-        int16_t *const out = axis->weight + i * stride;
-        for (uint32_t j = 0; j < s.count; j++) out[j] = to_integer(raw[j], axis->precision);
-        while (s.count > 1 && out[s.count - 1] == 0) s.count--;
-        uint32_t zeros = 0;
-        while (zeros + 1 < s.count && out[zeros] == 0) zeros++;
-        memmove(out, out + zeros, (s.count - zeros) * sizeof *out);
-        memset(out + s.count - zeros, 0, zeros * sizeof *out);
-        axis->first[i] = s.first + zeros;
-        axis->count[i] = s.count - zeros;
-    }
-}
-
-static void mirror(stk_axis *axis, size_t stride)
-{
-    for (uint32_t i = 0; i < axis->target_px; i++) {
-        int16_t *const w = axis->weight + i * stride;
-        axis->first[i] = axis->source_px - axis->first[i] - axis->count[i];
-        for (uint32_t a = 0, b = axis->count[i]; a + 1 < b; a++) {
-            b--;
-            const int16_t t = w[a];
-            w[a] = w[b];
-            w[b] = t;
+        const span s = weigh(raw, axis->source_px, axis->target_px, i);
+        uint32_t begin = 0, end = s.count;
+        while (end > 1 && to_integer(raw[end - 1], axis->precision) == 0) end--;
+        while (begin + 1 < end && to_integer(raw[begin], axis->precision) == 0) begin++;
+        axis->first[i] = s.first + begin;
+        axis->count[i] = end - begin;
+        if (axis->mirrored) axis->first[i] = axis->source_px - axis->first[i] - axis->count[i];
+        for (uint32_t j = begin; j < end; j++) {
+            const int32_t weight = to_integer(raw[j], axis->precision);
+            const size_t at = i * stride + (axis->mirrored ? end - 1 - j : j - begin);
+            axis->weight[at] = (int16_t)(axis->fine ? weight >> STK_AXIS_LOW_BITS : weight);
+            if (axis->fine) axis->low[at] = (int16_t)(weight & ((1 << STK_AXIS_LOW_BITS) - 1));
         }
     }
 }
@@ -174,25 +163,38 @@ static void fill_groups(stk_axis *axis)
             mask[0] = (uint8_t)(axis->first[i] - *base + tap);
             mask[1] = 0x80; /* the high byte of a 16-bit number is zero */
             for (uint32_t chunk = 0; chunk < chunks; chunk++) {
-                axis->group_weight[((size_t)group * chunks + chunk) * 32 + 16 * (tap / 2) + at / 2 +
-                                   tap % 2] = axis->weight[(size_t)i * axis->tap_count + 4 * chunk + tap];
+                const size_t to = ((size_t)group * chunks + chunk) * 32 + 16 * (tap / 2) + at / 2 + tap % 2,
+                             from = (size_t)i * axis->tap_count + 4 * chunk + tap;
+                axis->group_weight[to] = axis->weight[from];
+                if (axis->fine) axis->group_low[to] = axis->low[from];
             }
         }
     }
 }
 
-void stk_axis_init(stk_axis *axis, void *memory, uint32_t source_px, uint32_t target_px, bool mirrored)
+/* Rows of the least length that all fit, so that the table stays in the cache. */
+static void tighten(const stk_axis *axis, int16_t *table, size_t stride)
+{
+    for (uint32_t i = 1; i < axis->target_px; i++)
+        memmove(table + (size_t)i * axis->tap_count, table + i * stride, axis->tap_count * sizeof *table);
+}
+
+void stk_axis_init(stk_axis *axis, void *memory, uint32_t source_px, uint32_t target_px, bool mirrored, bool fine)
 {
     uint8_t *at = memory;
     const size_t stride = row_capacity(source_px, target_px);
     const size_t groups = group_count(target_px), rows = groups * STK_AXIS_GROUP;
-    *axis = (stk_axis){.source_px = source_px, .target_px = target_px, .mirrored = mirrored};
+    *axis = (stk_axis){.source_px = source_px, .target_px = target_px, .mirrored = mirrored, .fine = fine};
     axis->first = take(&at, rows * sizeof(uint32_t));
     axis->count = take(&at, rows * sizeof(uint32_t));
     axis->weight = take(&at, rows * stride * sizeof(int16_t));
     axis->base = take(&at, groups * 2 * sizeof(uint32_t));
     axis->mask = take(&at, groups * 64);
     axis->group_weight = take(&at, rows * stride * sizeof(int16_t));
+    if (fine) {
+        axis->low = take(&at, rows * stride * sizeof(int16_t));
+        axis->group_low = take(&at, rows * stride * sizeof(int16_t));
+    }
     double *const raw = take(&at, stride * sizeof(double));
 
     double largest = 0.0;
@@ -200,14 +202,10 @@ void stk_axis_init(stk_axis *axis, void *memory, uint32_t source_px, uint32_t ta
         const span s = weigh(raw, source_px, target_px, i);
         for (uint32_t j = 0; j < s.count; j++) largest = raw[j] > largest ? raw[j] : largest;
     }
-    axis->precision = precision_of(largest);
+    axis->precision = fine ? FINE_PRECISION : precision_of(largest);
     fill_weights(axis, raw, stride);
-    if (mirrored) mirror(axis, stride);
     measure(axis);
-    /* Rows of the least length that all fit, so that the table stays in the cache. */
-    for (uint32_t i = 1; i < target_px; i++) {
-        memmove(axis->weight + (size_t)i * axis->tap_count, axis->weight + i * stride,
-                axis->tap_count * sizeof(int16_t));
-    }
+    tighten(axis, axis->weight, stride);
+    if (fine) tighten(axis, axis->low, stride);
     if (!axis->wide) fill_groups(axis);
 }

@@ -1,16 +1,15 @@
 /* image.c - rows of a codec to lines of the target, band by band, into the patches or into plain RGB.
  *
- *     stored row -> planes -> [along] -> ring of rows -> [across] -> line \                 upright
- *     stored row -> planes -> ring of rows -> [across] -> [along] -> line  > band of P lines -> patches
- *                                                                         /                 on its side
- * (5..8)
+ *     stored row -> planes -> [along] -> ring of rows -> [across] -> line \
+ *                                                                          > band of P lines -> patches
+ *     stored row -> planes -> ring of rows -> [across] -> [along] -> line /     (across first)
  *
- * "along" is along a stored row and "across" goes from row to row.  The reference resizes the upright
- * picture's width first; when the picture lies on its side that is across, and its lines are columns of the
- * target.  A pass whose size does not change falls away.  Mirrored axes only change weights and the order of
- * lines.  Nothing holds the picture.
+ * "along" is along a stored row and "across" goes from row to row.  PyTorch resizes the upright picture's width
+ * first, Pillow sometimes its height; when the picture lies on its side, its width is across, and its lines are
+ * columns of the target.  A pass whose size does not change falls away.  Mirrored axes only change weights and
+ * the order of lines.  Nothing holds the picture.
  *
- * Not here: how rows are decoded (jpeg.c, png.c, webp.c), the weights (axis.c), the inner loops (kernels.c).
+ * Not here: how rows are decoded (jpeg.c, png.c, ...), the weights (axis.c), the inner loops (kernels.c).
  */
 #include "image/image.h"
 
@@ -31,6 +30,8 @@ _Static_assert(AXIS_SLOTS *AXIS_KEPT_BYTES + BLOCK_KEPT_BYTES <= STK_IMAGE_SCRAT
 
 struct stk_image_spec {
     stk_limits limits;
+    stk_profile profile;
+    bool fine; /* the resize is Pillow's */
     uint32_t merge;
     stk_patch_rule rule;
     stk_image_kernels kernels;
@@ -80,12 +81,15 @@ stk_status stk_image_spec_create(stk_image_spec **out, const stk_model *model, s
     stk_image_spec *const spec = stk_alloc(STK_TAG_IMAGE, sizeof *spec);
     if (!spec) return stk_fail(err, STK_ERR_NOMEM, "no memory for the tables of an image");
     spec->limits = *limits;
+    spec->profile = profile;
+    spec->fine = profile != STK_PROFILE_HF;
     spec->merge = model->merge;
     spec->rule.form = form;
     spec->rule.side_px = model->patch_px;
     spec->rule.temporal = model->temporal;
-    stk_patch_rule_init(&spec->rule, model->image_mean, model->image_std);
-    stk_image_kernels_init(&spec->kernels, &spec->rule, level);
+    const bool scales_first = spec->fine && profile != STK_PROFILE_QWEN_VL_UTILS;
+    stk_patch_rule_init(&spec->rule, model->image_mean, model->image_std, scales_first);
+    stk_image_kernels_init(&spec->kernels, &spec->rule, spec->fine, level);
     *out = spec;
     return STK_OK;
 }
@@ -162,19 +166,20 @@ static void drop_slot(axis_slot *slot)
 }
 
 /* The table of an axis, from the cache or made anew in the place of the one that was not used for longest. */
-static const stk_axis *find_axis(stk_image_scratch *s, uint32_t source_px, uint32_t target_px, bool mirrored)
+static const stk_axis *find_axis(stk_image_scratch *s, uint32_t source_px, uint32_t target_px, bool mirrored,
+                                 bool fine)
 {
     axis_slot *oldest = &s->slot[0];
     for (int i = 0; i < AXIS_SLOTS; i++) {
         axis_slot *const slot = &s->slot[i];
         if (slot->axis.source_px == source_px && slot->axis.target_px == target_px &&
-            slot->axis.mirrored == mirrored) {
+            slot->axis.mirrored == mirrored && slot->axis.fine == fine) {
             slot->used_at = s->now;
             return &slot->axis;
         }
         if (slot->used_at < oldest->used_at) oldest = slot;
     }
-    const size_t bytes = stk_axis_bytes(source_px, target_px);
+    const size_t bytes = stk_axis_bytes(source_px, target_px, fine);
     if (oldest->capacity_bytes < bytes) {
         drop_slot(oldest);
         oldest->memory = stk_alloc(STK_TAG_IMAGE, bytes);
@@ -184,7 +189,7 @@ static const stk_axis *find_axis(stk_image_scratch *s, uint32_t source_px, uint3
         memset(oldest->memory, 0, bytes);
     }
     oldest->used_at = s->now;
-    stk_axis_init(&oldest->axis, oldest->memory, source_px, target_px, mirrored);
+    stk_axis_init(&oldest->axis, oldest->memory, source_px, target_px, mirrored, fine);
     return &oldest->axis;
 }
 
@@ -207,6 +212,7 @@ typedef struct job {
     stk_codec *codec;
     uint32_t plane_count;           /* 1 or 3 */
     bool on_side;                   /* lines are columns of the target */
+    bool across_first;              /* so the ring holds rows as stored */
     bool turns_along, turns_across; /* against the stored order */
     uint32_t length_px, line_count; /* of the target, as the lines run */
     const stk_axis *along, *across; /* NULL: the size stays */
@@ -242,13 +248,13 @@ static bool add_product(size_t *sum, size_t a, size_t b)
            !stk_add_overflows(sum, *sum, stk_round_up(product, STK_ALIGN_BYTES));
 }
 
-static bool plan_layout(layout *l, uint32_t width_px, uint32_t length_px, uint32_t window, bool on_side,
-                        uint32_t band_lines)
+static bool plan_layout(layout *l, uint32_t width_px, uint32_t length_px, uint32_t window,
+                        bool across_first, uint32_t band_lines)
 {
     *l = (layout){.codec_band = stk_codec_band_bytes(width_px),
                   .row_stride = padded(width_px),
                   .line_stride = padded(length_px)};
-    l->ring_stride = on_side ? l->row_stride : l->line_stride;
+    l->ring_stride = across_first ? l->row_stride : l->line_stride;
     l->ring_rows = window;
     return add_product(&l->total_bytes, l->codec_band, 1) && add_product(&l->total_bytes, l->row_stride, 3) &&
            add_product(&l->total_bytes, l->ring_stride, (size_t)3 * window) &&
@@ -262,6 +268,22 @@ static void orient(job *j, uint8_t orientation)
     j->on_side = stk_orientation_swaps(orientation);
     j->turns_along = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
     j->turns_across = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+}
+
+/* Which pass of an upright picture comes first depends on Pillow's release (spec-qwen3vl.md section 2.4).  It
+ * matters where both sides change, because what lies between the passes is rounded. */
+static bool height_is_first(stk_profile profile, uint32_t width_px, uint32_t height_px, uint32_t target_width_px,
+                            uint32_t target_height_px)
+{
+    const int64_t w = width_px, h = height_px, shrinks_by = h - target_height_px;
+    switch (profile) {
+    case STK_PROFILE_HF:
+    case STK_PROFILE_PIL_11: return false;
+    case STK_PROFILE_PIL_12: return h > 100 * w && shrinks_by > 0;
+    case STK_PROFILE_PIL_13:
+    case STK_PROFILE_QWEN_VL_UTILS: return shrinks_by > 0 && 2 * (w - target_width_px) < shrinks_by;
+    }
+    return false;
 }
 
 static stk_status no_memory(stk_reason *reason, size_t bytes, stk_error *err)
@@ -280,18 +302,21 @@ static stk_status prepare(job *j, stk_image_scratch *s, const stk_image_info *in
     j->length_px = j->on_side ? target_height_px : target_width_px;
     j->line_count = j->on_side ? target_width_px : target_height_px;
     j->band_lines = j->spec->rule.side_px;
+    j->across_first = height_is_first(j->spec->profile, j->on_side ? info->height_px : info->width_px,
+                                      j->on_side ? info->width_px : info->height_px, target_width_px,
+                                      target_height_px) != j->on_side;
     s->now++;
     if (j->length_px != info->width_px) {
-        j->along = find_axis(s, info->width_px, j->length_px, j->turns_along);
-        if (!j->along) return no_memory(reason, stk_axis_bytes(info->width_px, j->length_px), err);
+        j->along = find_axis(s, info->width_px, j->length_px, j->turns_along, j->spec->fine);
+        if (!j->along) return no_memory(reason, stk_axis_bytes(info->width_px, j->length_px, j->spec->fine), err);
     }
     if (j->line_count != info->height_px) {
-        j->across = find_axis(s, info->height_px, j->line_count, j->turns_across);
-        if (!j->across) return no_memory(reason, stk_axis_bytes(info->height_px, j->line_count), err);
+        j->across = find_axis(s, info->height_px, j->line_count, j->turns_across, j->spec->fine);
+        if (!j->across) return no_memory(reason, stk_axis_bytes(info->height_px, j->line_count, j->spec->fine), err);
     }
     layout l;
     const bool fits = plan_layout(&l, info->width_px, j->length_px, j->across ? j->across->window : 0,
-                                  j->on_side, j->band_lines);
+                                  j->across_first, j->band_lines);
     if (!fits) return no_memory(reason, SIZE_MAX, err);
     if (s->block_bytes < l.total_bytes) {
         stk_free(s->block);
@@ -414,12 +439,11 @@ static void go_across(const job *j, uint8_t *const *dst, uint32_t line)
 {
     const stk_axis *const a = j->across;
     const uint32_t first = a->first[line], count = a->count[line];
-    const size_t length = j->on_side ? j->codec->width_px : j->length_px;
-    const int16_t *const weight = a->weight + (size_t)line * a->tap_count;
+    const size_t length = j->across_first ? j->codec->width_px : j->length_px;
     for (uint32_t p = 0; p < j->plane_count; p++) {
         for (uint32_t t = 0; t < count; t++)
             j->tap_row[t] = j->ring + (p * j->ring_rows + (first + t) % j->ring_rows) * j->ring_stride;
-        j->spec->kernels.across(dst[p], j->tap_row, weight, count, a->precision, length);
+        j->spec->kernels.across(dst[p], j->tap_row, a, line, length);
     }
 }
 
@@ -437,7 +461,7 @@ static void emit_lines(job *j)
         const uint32_t at = line_at(j, j->lines_out);
         if (j->across->first[at] + j->across->count[at] > j->rows_in) return;
         line_planes(j, line, at);
-        if (j->on_side && works_along(j)) {
+        if (j->across_first && works_along(j)) {
             go_across(j, row, at);
             go_along(j, line, row);
         } else {
@@ -456,8 +480,7 @@ static void feed(job *j, const uint8_t *stored)
     else
         line_planes(j, to, line_at(j, j->rows_in));
 
-    /* On its side a picture goes across first, so the ring holds rows as stored. */
-    if (works_along(j) && !(j->across && j->on_side)) {
+    if (works_along(j) && !(j->across && j->across_first)) {
         unpack(j, row, stored);
         go_along(j, to, row);
     } else {
@@ -592,21 +615,22 @@ static uint64_t codec_bytes(const stk_image_info *info)
     return 2 * 1024 * 1024 + sides * 1024 + px * each;
 }
 
-static size_t resize_bytes(const stk_image_info *info, uint32_t length_px, uint32_t line_count, bool on_side)
+static size_t resize_bytes(const stk_image_info *info, uint32_t length_px, uint32_t line_count)
 {
     const uint32_t down = info->height_px > line_count ? (info->height_px + line_count - 1) / line_count : 1;
     layout l;
-    if (!plan_layout(&l, info->width_px, length_px, 4 * down + 4, on_side, MAX_PATCH_PX)) return SIZE_MAX / 4;
-    return l.total_bytes + stk_axis_bytes(info->width_px, length_px) +
-           stk_axis_bytes(info->height_px, line_count);
+    const bool across_first = info->width_px > length_px; /* whichever ring is larger */
+    if (!plan_layout(&l, info->width_px, length_px, 4 * down + 4, across_first, MAX_PATCH_PX)) return SIZE_MAX / 4;
+    return l.total_bytes + stk_axis_bytes(info->width_px, length_px, true) +
+           stk_axis_bytes(info->height_px, line_count, true);
 }
 
 size_t stk_image_work_bytes(const stk_image_info *info, uint32_t target_width_px, uint32_t target_height_px)
 {
     if (!target_width_px || !target_height_px || !info->width_px || !info->height_px) return 0;
-    size_t ours = resize_bytes(info, target_width_px, target_height_px, false);
+    size_t ours = resize_bytes(info, target_width_px, target_height_px);
     if (stk_orientation_swaps(info->orientation)) {
-        const size_t on_side = resize_bytes(info, target_height_px, target_width_px, true);
+        const size_t on_side = resize_bytes(info, target_height_px, target_width_px);
         if (on_side > ours) ours = on_side;
     }
     return ours + (size_t)codec_bytes(info);

@@ -17,17 +17,18 @@ typedef void stk_split_fn(uint8_t *r, uint8_t *g, uint8_t *b, const uint8_t *rgb
 typedef void stk_along_fn(uint8_t *const *dst, const uint8_t *const *src, uint32_t plane_count,
                           const stk_axis *axis);
 
-/* Resize across rows: dst[x] for x < length from tap_count rows and their weights (section 2.2, step 9). */
-typedef void stk_across_fn(uint8_t *dst, const uint8_t *const *row, const int16_t *weight, uint32_t tap_count,
-                           uint32_t precision, size_t length);
+/* Resize across rows: dst[x] for x < length from the axis->count[target] rows of that target (section 2.2, step 9). */
+typedef void stk_across_fn(uint8_t *dst, const uint8_t *const *row, const stk_axis *axis, uint32_t target,
+                           size_t length);
 
 /* How the bytes of a patch become its final form: value = (byte - mean) / deviation, all in float32
  * (section 1.5). */
 typedef struct stk_patch_rule {
     stk_pixel_form form;
     uint32_t side_px, temporal;  /* P and Tp */
+    bool by_table;               /* the table is not that quotient: Pillow's processor scales first (section 1.6) */
     float mean[3], deviation[3]; /* of bytes: 255 times the checkpoint's */
-    float f32[3][256];           /* the same as a table, for the reference version */
+    float f32[3][256];           /* the final value of each byte */
     uint16_t bf16[3][256];       /* rounded to nearest even */
 } stk_patch_rule;
 
@@ -47,14 +48,14 @@ typedef struct stk_image_kernels {
     stk_turn_fn *turn;
 } stk_image_kernels;
 
-/* The fastest of a level for this form and patch size. */
-void stk_image_kernels_init(stk_image_kernels *k, const stk_patch_rule *rule, stk_cpu_level level);
+/* The fastest of a level for this form and patch size.  fine: for axes that are. */
+void stk_image_kernels_init(stk_image_kernels *k, const stk_patch_rule *rule, bool fine, stk_cpu_level level);
 
 /* kernels_avx2.c: replaces what it has.  Only with a CPU of that level. */
-void stk_image_kernels_init_avx2(stk_image_kernels *k, const stk_patch_rule *rule);
+void stk_image_kernels_init_avx2(stk_image_kernels *k, const stk_patch_rule *rule, bool fine);
 
 /* Fill mean, deviation and the tables; what else stands in the rule is given. */
-void stk_patch_rule_init(stk_patch_rule *rule, const double mean[3], const double deviation[3]);
+void stk_patch_rule_init(stk_patch_rule *rule, const double mean[3], const double deviation[3], bool by_table);
 
 static inline uint8_t stk_clamp_u8(int32_t value)
 {

@@ -11,6 +11,8 @@ typedef struct image_test {
     stk_image_scratch *scratch;
     stk_limits limits;
     stk_model model;
+    stk_profile profile;
+    stk_alpha_rule alpha; /* of image_test_make; may be set between pictures */
     stk_bytes bytes;
     stk_image_info info;
     uint32_t width_px, height_px; /* of the target */
@@ -36,13 +38,20 @@ static inline stk_model image_test_model(uint32_t patch_px)
     return model;
 }
 
-static inline void image_test_open(image_test *t, uint32_t patch_px, stk_pixel_form form, stk_cpu_level level)
+static inline void image_test_open_as(image_test *t, stk_profile profile, uint32_t patch_px, stk_pixel_form form,
+                                      stk_cpu_level level)
 {
     memset(t, 0, sizeof *t);
+    t->profile = profile;
     t->limits = STK_LIMITS_DEFAULT;
     t->model = image_test_model(patch_px);
-    CHECK_OK(stk_image_spec_create(&t->spec, &t->model, STK_PROFILE_HF, form, &t->limits, level, &t->err), t->err);
+    CHECK_OK(stk_image_spec_create(&t->spec, &t->model, profile, form, &t->limits, level, &t->err), t->err);
     CHECK_OK(stk_image_scratch_create(&t->scratch, t->spec, &t->err), t->err);
+}
+
+static inline void image_test_open(image_test *t, uint32_t patch_px, stk_pixel_form form, stk_cpu_level level)
+{
+    image_test_open_as(t, STK_PROFILE_HF, patch_px, form, level);
 }
 
 static inline void image_test_close(image_test *t)
@@ -78,7 +87,7 @@ static inline stk_status image_test_make(image_test *t, uint64_t min_px, uint64_
     const bool swaps = stk_orientation_swaps(t->info.orientation);
     status = stk_image_target(&t->width_px, &t->height_px, &t->reason,
                               swaps ? t->info.height_px : t->info.width_px,
-                              swaps ? t->info.width_px : t->info.height_px, factor, min_px, max_px, STK_PROFILE_HF, &t->err);
+                              swaps ? t->info.width_px : t->info.height_px, factor, min_px, max_px, t->profile, &t->err);
     if (status != STK_OK) return status;
     const uint32_t side = t->model.patch_px;
     t->patches_bytes = (size_t)(t->width_px / side) * (t->height_px / side) * stk_image_patch_bytes(t->spec);
@@ -89,7 +98,7 @@ static inline stk_status image_test_make(image_test *t, uint64_t min_px, uint64_
         t->capacity_bytes = t->patches_bytes;
     }
     memset(t->patches, 0xa5, t->patches_bytes);
-    return stk_image_patches(t->patches, t->spec, t->scratch, t->bytes, &t->info, t->info.orientation, STK_ALPHA_DROP,
+    return stk_image_patches(t->patches, t->spec, t->scratch, t->bytes, &t->info, t->info.orientation, t->alpha,
                              t->width_px, t->height_px, NULL, &t->reason, &t->err);
 }
 

@@ -1,10 +1,10 @@
 /* image_tool.c - the image module on a list of files, for scripts that compare it with other software.
  *
- *     image_tool rgb LIST [LEVEL]              each line "FILE WIDTH HEIGHT ORIENTATION": plain RGB to stdout
+ *     image_tool rgb LIST [LEVEL [PROFILE]]    each line "FILE WIDTH HEIGHT ORIENTATION": plain RGB to stdout
  *     image_tool patches LIST FORM P MIN MAX   each line "FILE": "FILE WIDTH HEIGHT ORIENTATION" and XXH3-64
  * in hex
  *
- * LEVEL is none or avx2; FORM is uint8, float32 or bfloat16; P is 16 (mean and deviation 0.5) or 14 (CLIP's).
+ * LEVEL is none or best; PROFILE is the number of a stk_profile; FORM is uint8, float32 or bfloat16; P is 16 (mean and deviation 0.5) or 14 (CLIP's).
  */
 #include "image_test.h"
 
@@ -15,12 +15,12 @@ static stk_cpu_level level_of(const char *name)
     return name && strcmp(name, "none") == 0 ? STK_CPU_NONE : stk_cpu_detect();
 }
 
-static int run_rgb(FILE *list, stk_cpu_level level)
+static int run_rgb(FILE *list, stk_cpu_level level, stk_profile profile)
 {
     char path[1024];
     unsigned width_px, height_px, orientation;
     image_test t;
-    image_test_open(&t, 16, STK_PIXELS_UINT8, level);
+    image_test_open_as(&t, profile, 16, STK_PIXELS_UINT8, level);
     while (fscanf(list, "%1023s %u %u %u", path, &width_px, &height_px, &orientation) == 4) {
         uint8_t *const bytes = image_test_read(path, &t.bytes);
         stk_image_info info;
@@ -60,7 +60,8 @@ static int run_patches(FILE *list, stk_pixel_form form, uint32_t patch_px, uint6
 int main(int argc, char **argv)
 {
     FILE *const list = argc > 2 ? fopen(argv[2], "r") : NULL;
-    if (list && strcmp(argv[1], "rgb") == 0) return run_rgb(list, level_of(argc > 3 ? argv[3] : NULL));
+    if (list && strcmp(argv[1], "rgb") == 0) 
+        return run_rgb(list, level_of(argc > 3 ? argv[3] : NULL), (stk_profile)(argc > 4 ? atoi(argv[4]) : 0));
     if (list && strcmp(argv[1], "patches") == 0 && argc > 6) {
         const stk_pixel_form form = argv[3][0] == 'u'   ? STK_PIXELS_UINT8
                                     : argv[3][0] == 'f' ? STK_PIXELS_FLOAT32

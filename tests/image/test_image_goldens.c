@@ -203,6 +203,45 @@ static void the_vectors_of_the_specification(void)
     image_test_close(&t);
 }
 
+/* The same section, Pillow's columns; of the first picture releases up to 12.3.0 resize the width first. */
+static void the_vectors_of_the_pillow_profiles(void)
+{
+    static const struct {
+        stk_profile profile;
+        uint32_t height_px, width_px;
+        uLong values;
+    } vector[] = {
+        {STK_PROFILE_QWEN_VL_UTILS, 37, 53, 0x9e2aed1b}, {STK_PROFILE_QWEN_VL_UTILS, 100, 40, 0x25e44954},
+        {STK_PROFILE_QWEN_VL_UTILS, 64, 200, 0x48df86e8}, {STK_PROFILE_PIL_13, 37, 53, 0xeb6104ce},
+        {STK_PROFILE_PIL_13, 100, 40, 0x98ca82b1}, {STK_PROFILE_PIL_13, 64, 200, 0x97f4225e},
+        {STK_PROFILE_PIL_12, 100, 40, 0x98ca82b1}, {STK_PROFILE_PIL_11, 64, 200, 0x97f4225e},
+    };
+    static const struct {
+        stk_profile profile;
+        uLong bytes;
+    } first[] = {{STK_PROFILE_PIL_11, 0x94816b77}, {STK_PROFILE_PIL_12, 0x94816b77}, {STK_PROFILE_PIL_13, 0x02f2f152}};
+    image_test t;
+    for (size_t i = 0; i < sizeof vector / sizeof *vector; i++) {
+        image_test_open_as(&t, vector[i].profile, 16, STK_PIXELS_FLOAT32, stk_cpu_detect());
+        uint8_t *const png = noise_png(vector[i].width_px, vector[i].height_px, &t.bytes, NULL);
+        CHECK_OK(image_test_make(&t, 0, 1u << 24), t.err);
+        CHECK_INT(crc32(0, t.patches, (uInt)t.patches_bytes), vector[i].values);
+        free(png);
+        image_test_close(&t);
+    }
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        uint8_t rgb[32 * 64 * 3];
+        image_test_open_as(&t, first[i].profile, 16, STK_PIXELS_UINT8, stk_cpu_detect());
+        uint8_t *const png = noise_png(53, 37, &t.bytes, NULL);
+        CHECK_OK(stk_image_probe(&t.info, &t.reason, t.bytes, t.bytes.size_bytes, &t.limits, &t.err), t.err);
+        CHECK_OK(stk_image_rgb(rgb, t.spec, t.scratch, t.bytes, &t.info, 1, STK_ALPHA_DROP, 64, 32, &t.reason, &t.err),
+                 t.err);
+        CHECK_INT(crc32(0, rgb, sizeof rgb), first[i].bytes);
+        free(png);
+        image_test_close(&t);
+    }
+}
+
 static void noise_of_any_size_becomes_what_torch_makes_of_it(void)
 {
     image_test t;
@@ -265,7 +304,7 @@ int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(every_kind_of_picture_equals_the_reference),
               TEST(plain_c_equals_the_reference), TEST(a_header_in_pieces_says_the_same),
-              TEST(exif_blocks_are_read_as_pillow_reads_them), TEST(the_vectors_of_the_specification),
+              TEST(exif_blocks_are_read_as_pillow_reads_them), TEST(the_vectors_of_the_specification), TEST(the_vectors_of_the_pillow_profiles),
               TEST(noise_of_any_size_becomes_what_torch_makes_of_it),
               TEST(headers_say_what_the_index_counts));
 }

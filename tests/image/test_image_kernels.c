@@ -19,11 +19,11 @@ static void fill(uint8_t *bytes, size_t count)
         bytes[i] = (uint8_t)(random_below(3) ? random_below(2) * 255 : random_below(256));
 }
 
-static void *make_axis(stk_axis *axis, uint32_t source_px, uint32_t target_px, bool mirrored)
+static void *make_axis(stk_axis *axis, uint32_t source_px, uint32_t target_px, bool mirrored, bool fine)
 {
-    void *const memory = stk_alloc(STK_TAG_IMAGE, stk_axis_bytes(source_px, target_px));
+    void *const memory = stk_alloc(STK_TAG_IMAGE, stk_axis_bytes(source_px, target_px, fine));
     CHECK(memory != NULL);
-    stk_axis_init(axis, memory, source_px, target_px, mirrored);
+    stk_axis_init(axis, memory, source_px, target_px, mirrored, fine);
     return memory;
 }
 
@@ -51,12 +51,40 @@ static void weights_are_those_of_the_specification(void)
     };
     for (size_t v = 0; v < sizeof vector / sizeof *vector; v++) {
         stk_axis axis;
-        void *const memory = make_axis(&axis, vector[v].source_px, vector[v].target_px, false);
+        void *const memory = make_axis(&axis, vector[v].source_px, vector[v].target_px, false, false);
         CHECK_INT(axis.precision, vector[v].precision);
         CHECK_INT(axis.first[vector[v].i], vector[v].first);
         CHECK_INT(axis.count[vector[v].i], vector[v].count);
         for (uint32_t j = 0; j < vector[v].count; j++) {
             CHECK_INT(axis.weight[vector[v].i * axis.tap_count + j], vector[v].weight[j]);
+        }
+        stk_free(memory);
+    }
+}
+
+/* Section 2.4: Pillow's, in 22 bits. */
+static void fine_weights_are_those_of_the_specification(void)
+{
+    static const struct {
+        uint32_t source_px, target_px, i, count;
+        int32_t weight[8];
+    } vector[] = {
+        {5, 3, 0, 4, {2452055, 1871305, 0, -129056}},
+        {5, 3, 1, 5, {-156067, 1033945, 2438549, 1033945, -156067}},
+        {3, 5, 0, 2, {4510855, -316551}},
+        {3, 5, 1, 3, {2723168, 1658941, -187805}},
+        {3, 5, 2, 1, {4194304}},
+        {8, 4, 0, 5, {1947982, 1947982, 508932, -157945, -52648}},
+        {8, 4, 1, 7, {-145748, 469632, 1797559, 1797559, 469632, -145748, -48583}},
+    };
+    for (size_t v = 0; v < sizeof vector / sizeof *vector; v++) {
+        stk_axis axis;
+        void *const memory = make_axis(&axis, vector[v].source_px, vector[v].target_px, false, true);
+        CHECK_INT(axis.precision, 22);
+        CHECK_INT(axis.count[vector[v].i], vector[v].count);
+        for (uint32_t j = 0; j < vector[v].count; j++) {
+            const size_t at = vector[v].i * axis.tap_count + j;
+            CHECK_INT(axis.weight[at] * (1 << STK_AXIS_LOW_BITS) + axis.low[at], vector[v].weight[j]);
         }
         stk_free(memory);
     }
@@ -76,10 +104,10 @@ static void outputs_are_those_of_the_specification(void)
     };
     const stk_patch_rule rule = {.form = STK_PIXELS_UINT8, .side_px = 16, .temporal = 2};
     stk_image_kernels k;
-    stk_image_kernels_init(&k, &rule, STK_CPU_NONE);
+    stk_image_kernels_init(&k, &rule, false, STK_CPU_NONE);
     for (size_t v = 0; v < sizeof vector / sizeof *vector; v++) {
         stk_axis axis;
-        void *const memory = make_axis(&axis, vector[v].source_px, vector[v].target_px, false);
+        void *const memory = make_axis(&axis, vector[v].source_px, vector[v].target_px, false, false);
         uint8_t row[128] = {0}, out[128];
         memcpy(row, source, vector[v].source_px);
         uint8_t *const dst[1] = {out};
@@ -95,11 +123,11 @@ static void a_mirrored_axis_turns_the_row(void)
 {
     const stk_patch_rule rule = {.form = STK_PIXELS_UINT8, .side_px = 16, .temporal = 2};
     stk_image_kernels k;
-    stk_image_kernels_init(&k, &rule, STK_CPU_NONE);
+    stk_image_kernels_init(&k, &rule, false, STK_CPU_NONE);
     for (int round = 0; round < 60; round++) {
         const uint32_t n = 1 + random_below(400), d = 1 + random_below(400);
         stk_axis axis, mirrored;
-        void *const a = make_axis(&axis, n, d, false), *const b = make_axis(&mirrored, n, d, true);
+        void *const a = make_axis(&axis, n, d, false, round % 2), *const b = make_axis(&mirrored, n, d, true, round % 2);
         uint8_t row[512], turned[512], out[512], other[512];
         fill(row, n);
         for (uint32_t i = 0; i < n; i++) turned[i] = row[n - 1 - i];
@@ -120,7 +148,7 @@ static void the_window_holds_what_a_line_needs(void)
         const uint32_t n = 1 + random_below(3000), d = 1 + random_below(1 + random_below(3000));
         stk_axis axis;
         const bool mirrored = round % 2;
-        void *const memory = make_axis(&axis, n, d, mirrored);
+        void *const memory = make_axis(&axis, n, d, mirrored, round % 3 == 0);
         uint32_t rows = 0;
         for (uint32_t i = 0; i < d; i++) {
             const uint32_t line = mirrored ? d - 1 - i : i, end = axis.first[line] + axis.count[line];
@@ -138,10 +166,10 @@ enum { PLANES = 3, ROW_BYTES = 4096 + 2 * STK_PAD_BYTES };
 static uint8_t in[40][ROW_BYTES], out_c[PLANES][ROW_BYTES], out_fast[PLANES][ROW_BYTES];
 
 static void compare_along(const stk_image_kernels *c, const stk_image_kernels *fast, uint32_t n, uint32_t d,
-                          bool mirrored)
+                          bool mirrored, bool fine)
 {
     stk_axis axis;
-    void *const memory = make_axis(&axis, n, d, mirrored);
+    void *const memory = make_axis(&axis, n, d, mirrored, fine);
     const uint8_t *const src[PLANES] = {in[0], in[1], in[2]};
     uint8_t *const dst_c[PLANES] = {out_c[0], out_c[1], out_c[2]}, *const dst_fast[PLANES] = {
                                                                        out_fast[0], out_fast[1], out_fast[2]};
@@ -149,7 +177,8 @@ static void compare_along(const stk_image_kernels *c, const stk_image_kernels *f
     c->along(dst_c, src, PLANES, &axis);
     fast->along(dst_fast, src, PLANES, &axis);
     for (size_t p = 0; p < PLANES; p++)
-        CHECK_MSG(memcmp(out_c[p], out_fast[p], d) == 0, "%u to %u%s", n, d, mirrored ? " mirrored" : "");
+        CHECK_MSG(memcmp(out_c[p], out_fast[p], d) == 0, "%u to %u%s%s", n, d, mirrored ? " mirrored" : "",
+                  fine ? " fine" : "");
 
     if (axis.count[0] <= 40) {
         const uint8_t *rows[40];
@@ -159,9 +188,8 @@ static void compare_along(const stk_image_kernels *c, const stk_image_kernels *f
         }
         const uint32_t line = random_below(d), length = 1 + random_below(260);
         if (axis.count[line] <= 40) {
-            const int16_t *const weight = axis.weight + (size_t)line * axis.tap_count;
-            c->across(out_c[0], rows, weight, axis.count[line], axis.precision, length);
-            fast->across(out_fast[0], rows, weight, axis.count[line], axis.precision, length);
+            c->across(out_c[0], rows, &axis, line, length);
+            fast->across(out_fast[0], rows, &axis, line, length);
             CHECK_MSG(memcmp(out_c[0], out_fast[0], length) == 0, "across %u to %u, line %u", n, d, line);
         }
     }
@@ -188,23 +216,23 @@ static void compare_patches(const stk_image_kernels *c, const stk_image_kernels 
     stk_free(b);
 }
 
-static void compare_level(stk_cpu_level level)
+static void compare_level(stk_cpu_level level, bool fine)
 {
     for (int form = 0; form < 3; form++) {
         for (uint32_t side = 14; side <= 16; side += 2) {
             const stk_model model = image_test_model(side);
             stk_patch_rule rule = {.form = (stk_pixel_form)form, .side_px = side, .temporal = 2};
             stk_image_kernels c, fast;
-            stk_patch_rule_init(&rule, model.image_mean, model.image_std);
-            stk_image_kernels_init(&c, &rule, STK_CPU_NONE);
-            stk_image_kernels_init(&fast, &rule, level);
+            stk_patch_rule_init(&rule, model.image_mean, model.image_std, fine);
+            stk_image_kernels_init(&c, &rule, fine, STK_CPU_NONE);
+            stk_image_kernels_init(&fast, &rule, fine, level);
             compare_patches(&c, &fast, &rule);
             if (form || side == 14) continue;
 
             for (int round = 0; round < 400; round++) {
                 const uint32_t n = 1 + random_below(1 + random_below(4000)),
                                d = 1 + random_below(1 + random_below(4000));
-                compare_along(&c, &fast, n, d, round % 2);
+                compare_along(&c, &fast, n, d, round % 2, fine);
             }
             for (size_t count = 0; count < 200; count++) {
                 fill(in[0], 3 * count);
@@ -231,7 +259,10 @@ static void every_level_equals_plain_c(void)
             return; /* asked for: plain C is all that this run may use */
         test_skip("this CPU has no AVX2");
     }
-    for (int level = STK_CPU_AVX2; level <= (int)most; level++) compare_level((stk_cpu_level)level);
+    for (int level = STK_CPU_AVX2; level <= (int)most; level++) {
+        compare_level((stk_cpu_level)level, false);
+        compare_level((stk_cpu_level)level, true);
+    }
 }
 
 /* All 256 values of the reference's table (section 1.5), and the constants of CLIP. */
@@ -245,14 +276,14 @@ static void normalisation_is_the_references(void)
                           deviation[3] = {0x42890046, 0x428543ab, 0x428ca575};
     stk_patch_rule rule = {.side_px = 16, .temporal = 2};
     stk_model model = image_test_model(16);
-    stk_patch_rule_init(&rule, model.image_mean, model.image_std);
+    stk_patch_rule_init(&rule, model.image_mean, model.image_std, false);
     for (size_t i = 0; i < sizeof half / sizeof *half; i++) {
         uint32_t bits;
         memcpy(&bits, &rule.f32[1][half[i].x], 4);
         CHECK_INT(bits, half[i].bits);
     }
     model = image_test_model(14);
-    stk_patch_rule_init(&rule, model.image_mean, model.image_std);
+    stk_patch_rule_init(&rule, model.image_mean, model.image_std, false);
     CHECK(memcmp(rule.mean, mean, sizeof mean) == 0);
     CHECK(memcmp(rule.deviation, deviation, sizeof deviation) == 0);
 }
@@ -260,7 +291,7 @@ static void normalisation_is_the_references(void)
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(weights_are_those_of_the_specification),
-              TEST(outputs_are_those_of_the_specification), TEST(a_mirrored_axis_turns_the_row),
+              TEST(fine_weights_are_those_of_the_specification), TEST(outputs_are_those_of_the_specification), TEST(a_mirrored_axis_turns_the_row),
               TEST(the_window_holds_what_a_line_needs), TEST(every_level_equals_plain_c),
               TEST(normalisation_is_the_references));
 }
