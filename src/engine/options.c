@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "engine/option_values.h"
+#include "manifest/files.h"
 
 enum { FILE_BYTES_MAX = 4 << 20, NODES_MAX = 1000000, DATA_SETS_MAX = 4096, BRACKETS_MAX = 100 };
 
@@ -53,15 +54,21 @@ static void free_data(stk_data_options *data)
     *data = (stk_data_options){0};
 }
 
-/* The first file's name without folder and ending. */
+/* The first entry's name without folder and ending: of "a/docs.jsonl.gz" and "a/docs/" it is docs, and train of the prefix
+ * "a/train-". */
 static stk_status default_name(const stk_yaml_reader *r, stk_data_options *data)
 {
     if (data->name || data->path.count == 0) return STK_OK;
-    const char *const slash = strrchr(data->path.item[0], '/');
-    const char *const name = slash ? slash + 1 : data->path.item[0];
-    const char *const dot = strrchr(name, '.');
-    data->name = stk_strndup(STK_TAG_OPTIONS,
-                             (stk_str){name, dot && dot != name ? (size_t)(dot - name) : strlen(name)});
+    const char *const path = data->path.item[0];
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') length--;
+    stk_str name = stk_manifest_stem(path);
+    if (path[length]) {
+        const char *const slash = memrchr(path, '/', length);
+        name = slash ? (stk_str){slash + 1, length - (size_t)(slash + 1 - path)} : (stk_str){path, length};
+    }
+    while (name.size_bytes > 1 && strchr("-_.", name.data[name.size_bytes - 1])) name.size_bytes--;
+    data->name = stk_strndup(STK_TAG_OPTIONS, name);
     return data->name ? STK_OK : stk_fail(r->err, STK_ERR_NOMEM, "out of memory: options");
 }
 

@@ -1,6 +1,7 @@
 /* files.c - from the entries of a data set's `path` to its files. */
 #include "manifest/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <glob.h>
 #include <limits.h>
@@ -9,6 +10,38 @@
 #include <unistd.h>
 
 #include "base/file.h"
+
+enum { FOLDER_DEPTH = 32 };
+
+static const char *const endings[] = {".jsonl", ".json", ".ndjson"};
+static const char *const packed_endings[] = {".gz", ".zst"};
+
+/* Where the ending of a manifest starts, that of its compression included; NULL when the name has none, or nothing
+ * before it. */
+static const char *ending_of(const char *name)
+{
+    const char *end = name + strlen(name);
+    for (size_t i = 0; i < sizeof packed_endings / sizeof *packed_endings; i++) {
+        const size_t length = strlen(packed_endings[i]);
+        if ((size_t)(end - name) <= length || strcmp(end - length, packed_endings[i]) != 0) continue;
+        end -= length;
+        break;
+    }
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t length = strlen(endings[i]);
+        if ((size_t)(end - name) > length && memcmp(end - length, endings[i], length) == 0) return end - length;
+    }
+    return NULL;
+}
+
+stk_str stk_manifest_stem(const char *path)
+{
+    const char *const slash = strrchr(path, '/');
+    const char *const name = slash ? slash + 1 : path;
+    const char *end = ending_of(name);
+    if (!end) end = strrchr(name, '.');
+    return (stk_str){name, end && end != name ? (size_t)(end - name) : strlen(name)};
+}
 
 static stk_status add_file(stk_file_list *files, size_t *capacity, const char *path, stk_error *err)
 {
@@ -30,10 +63,6 @@ static stk_status add_file(stk_file_list *files, size_t *capacity, const char *p
 
 static stk_status check_file(const char *path, const struct stat *info, stk_error *err)
 {
-    if (S_ISDIR(info->st_mode))
-        return stk_fail_at(err, STK_ERR_MANIFEST, path, 0,
-                           "a folder: give a file or a glob, such as %.80s%s*.jsonl", path,
-                           path[strlen(path) - 1] == '/' ? "" : "/");
     if (!S_ISREG(info->st_mode))
         return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "not a regular file: write it to one first");
     if (access(path, R_OK))
@@ -106,6 +135,106 @@ static stk_status add_glob(stk_file_list *files, size_t *capacity, const char *e
     return status;
 }
 
+/* --- folders and prefixes --- */
+
+static stk_status add_folder(stk_file_list *files, size_t *capacity, const char *folder, const char *begin, int depth,
+                             stk_error *err);
+
+/* One name of a folder: a manifest is added, a folder gone through, all else passed over. */
+static stk_status add_found(stk_file_list *files, size_t *capacity, const char *folder, const char *name, int depth,
+                            stk_error *err)
+{
+    char path[PATH_MAX];
+    const bool ends = folder[strlen(folder) - 1] == '/';
+    if (snprintf(path, sizeof path, "%s%s%s", folder, ends ? "" : "/", name) >= (int)sizeof path)
+        return stk_fail(err, STK_ERR_MANIFEST, "the path is too long: %.100s", folder);
+    struct stat info;
+    if (stat(path, &info)) {
+        if (!ending_of(name)) return STK_OK; /* a broken link to something else */
+        return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "cannot look at it (a broken link?)");
+    }
+    if (S_ISDIR(info.st_mode)) return add_folder(files, capacity, path, "", depth + 1, err);
+    if (!ending_of(name)) return STK_OK;
+    STK_TRY(check_file(path, &info, err));
+    return add_file(files, capacity, path, err);
+}
+
+/* The manifests of a folder and of those in it whose names there start with begin; hidden names never do. */
+static stk_status add_folder(stk_file_list *files, size_t *capacity, const char *folder, const char *begin, int depth,
+                             stk_error *err)
+{
+    if (depth > FOLDER_DEPTH)
+        return stk_fail_at(err, STK_ERR_MANIFEST, folder, 0,
+                           "folders over %d deep: take out the link that leads back, or give a glob", FOLDER_DEPTH);
+    DIR *const dir = opendir(folder);
+    if (!dir) {
+        (void)stk_fail_errno(err, "cannot read the folder");
+        stk_error_file(err, folder, 0);
+        if (err) err->status = STK_ERR_MANIFEST;
+        return STK_ERR_MANIFEST;
+    }
+    stk_status status = STK_OK;
+    for (const struct dirent *entry; status == STK_OK && (entry = readdir(dir));)
+        if (entry->d_name[0] != '.' && strncmp(entry->d_name, begin, strlen(begin)) == 0)
+            status = add_found(files, capacity, folder, entry->d_name, depth, err);
+    closedir(dir);
+    return status;
+}
+
+/* "a.jsonl" and "a.jsonl.gz" in one folder are one manifest, which was packed and kept. */
+static stk_status check_packed_twins(char *const *path, size_t count, stk_error *err)
+{
+    static const char *const other[] = {"", ".gz"};
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < sizeof packed_endings / sizeof *packed_endings; k++) {
+            const size_t length = strlen(path[i]) - strlen(packed_endings[k]);
+            if (strcmp(path[i] + length, packed_endings[k]) != 0) continue;
+            for (size_t o = 0; o <= k; o++) {
+                char twin[PATH_MAX];
+                snprintf(twin, sizeof twin, "%.*s%s", (int)length, path[i], other[o]);
+                const char *const key = twin;
+                if (bsearch(&key, path, count, sizeof *path, compare_paths))
+                    return stk_fail_at(err, STK_ERR_MANIFEST, twin, 0,
+                                       "the same manifest lies beside it with %s: move one away, or name the files",
+                                       packed_endings[k]);
+            }
+        }
+    return STK_OK;
+}
+
+/* What was added since first, in the order of bytes. */
+static stk_status finish_folder(stk_file_list *files, size_t first, stk_error *err)
+{
+    qsort(files->path + first, files->count - first, sizeof *files->path, compare_paths);
+    return check_packed_twins(files->path + first, files->count - first, err);
+}
+
+static stk_status add_whole_folder(stk_file_list *files, size_t *capacity, const char *path, stk_error *err)
+{
+    const size_t first = files->count;
+    STK_TRY(add_folder(files, capacity, path, "", 1, err));
+    if (files->count == first)
+        return stk_fail_at(err, STK_ERR_MANIFEST, path, 0,
+                           "no manifest in this folder: its name must end in .jsonl, .json or .ndjson, with or without .gz or .zst");
+    return finish_folder(files, first, err);
+}
+
+/* path names nothing as it stands: what begins so.  A name with the ending of a manifest is meant as it stands. */
+static stk_status add_prefix(stk_file_list *files, size_t *capacity, const char *path, stk_error *err)
+{
+    char folder[PATH_MAX];
+    STK_TRY(stk_path_folder(folder, sizeof folder, path, err));
+    const char *const slash = strrchr(path, '/');
+    const char *const begin = slash ? slash + 1 : path;
+    const size_t first = files->count;
+    struct stat info;
+    if (begin[0] && begin[0] != '.' && !ending_of(begin) && stat(folder, &info) == 0 && S_ISDIR(info.st_mode))
+        STK_TRY(add_folder(files, capacity, folder, begin, 1, err));
+    if (files->count == first)
+        return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "the manifest does not exist: correct `path`");
+    return finish_folder(files, first, err);
+}
+
 static stk_status add_entry(stk_file_list *files, size_t *capacity, const char *entry, const char *folder,
                             stk_error *err)
 {
@@ -117,6 +246,7 @@ static stk_status add_entry(stk_file_list *files, size_t *capacity, const char *
     STK_TRY(stk_path_join(path, sizeof path, folder, entry, err));
     struct stat info;
     if (stat(path, &info) == 0) {
+        if (S_ISDIR(info.st_mode)) return add_whole_folder(files, capacity, path, err);
         STK_TRY(check_file(path, &info, err));
         return add_file(files, capacity, path, err);
     }
@@ -127,7 +257,7 @@ static stk_status add_entry(stk_file_list *files, size_t *capacity, const char *
         return STK_ERR_MANIFEST;
     }
     if (strpbrk(entry, "*?[")) return add_glob(files, capacity, entry, folder, err);
-    return stk_fail_at(err, STK_ERR_MANIFEST, path, 0, "the manifest does not exist: correct `path`");
+    return add_prefix(files, capacity, path, err);
 }
 
 /* A file that stands twice would count twice, which `weight` and `epochs` say better. */

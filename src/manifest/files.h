@@ -9,13 +9,26 @@ typedef struct stk_file_list {
     size_t count;
 } stk_file_list;
 
-/* Expand paths and globs, relative ones from folder: the entries in the order given, the files of one glob
- * sorted by their bytes (not by locale), folders that a glob matches left out.  An entry that names a file as
- * it stands is no glob. *out is the caller's (stk_manifest_files_free). Failure: STK_ERR_MANIFEST naming the
- * entry (nothing there, a glob without a file, a folder, no regular file, not to be read, a file named twice,
- * another scheme), or STK_ERR_NOMEM; *out is empty. */
+/* Expand paths, globs, folders and prefixes, relative ones from folder: the entries in the order given, the files of one
+ * entry sorted by their bytes (not by locale).
+ *
+ *     a file           as it is, whatever its name
+ *     a folder         the manifests in it and in the folders in it
+ *     a glob           the files that match; folders that match are left out
+ *     a prefix         what a folder has of manifests and folders of them whose names begin so: "set/train-"
+ *
+ * In that order: an entry that names a file as it stands is no glob, and one that ends as a manifest does is no prefix.  In
+ * folders and prefixes a manifest ends in .jsonl, .json or .ndjson, with or without .gz or .zst, and is not hidden, nor in
+ * a hidden folder; so the files of an index are none.
+ *
+ * *out is the caller's (stk_manifest_files_free).  Failure: STK_ERR_MANIFEST naming the entry (nothing there, a glob, folder
+ * or prefix without a file, no regular file, not to be read, a file named twice, a manifest beside its packed self, another
+ * scheme), or STK_ERR_NOMEM; *out is empty. */
 stk_status stk_manifest_files(stk_file_list *out, const char *const *path, size_t path_count,
                               const char *folder, stk_error *err) STK_MUST_USE;
 void stk_manifest_files_free(stk_file_list *files);
+
+/* The name of a manifest without folder and ending: "train" of "set/train.jsonl.gz".  A slice of path. */
+stk_str stk_manifest_stem(const char *path);
 
 #endif

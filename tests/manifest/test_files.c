@@ -72,7 +72,7 @@ static void files_lists_and_globs(void)
 
     refuse(LIST("none.jsonl"), folder, "does not exist");
     refuse(LIST("none*.jsonl"), folder, "no file matches none*.jsonl");
-    refuse(LIST("d.jsonl"), folder, "a folder: give a file or a glob");
+    refuse(LIST("d.jsonl"), folder, "no manifest in this folder");
     refuse(LIST("d.*"), folder, "no file matches");
     refuse(LIST("a.jsonl", "[ab].jsonl"), folder, "twice");
     refuse(LIST("s3://bucket/a.jsonl"), folder, "only files are supported yet");
@@ -85,7 +85,92 @@ static void files_lists_and_globs(void)
     refuse(LIST("pipe"), folder, "not a regular file");
 }
 
+/* A folder is gone through as a store's prefix would be: in depth, by the ending of names, sorted by bytes. */
+static void folders(void)
+{
+    const char *const folder = test_folder();
+    make_folder("set");
+    make_folder("set/sub");
+    make_folder("set/.hidden");
+    make_folder("set/none");
+    const char *const taken[] = {"set/2.jsonl", "set/10.json", "set/a.jsonl.gz", "set/b.json.zst", "set/c.ndjson",
+                                 "set/sub/d.jsonl.zst", "set/sub.jsonl"};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) touch(taken[i]);
+    const char *const left[] = {"set/readme.md", "set/.jsonl", "set/.x.jsonl", "set/.hidden/x.jsonl", "set/x.gz", "set/json",
+                                "set/2.jsonl.stoker-media-0a0b0c0d", "set/2.jsonl.stoker-media-0a0b0c0d.part",
+                                "set/a.jsonl.gz.stoker-unpacked-0123", "set/a.jsonl.bak"};
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) touch(left[i]);
+    const char *const all = "/set/10.json/set/2.jsonl/set/a.jsonl.gz/set/b.json.zst/set/c.ndjson/set/sub.jsonl/set/sub/d.jsonl.zst";
+    expect(LIST("set"), folder, all);
+    refuse(LIST("set/none"), folder, "no manifest in this folder");
+    refuse(LIST("set", "set/2.jsonl"), folder, "twice");
+
+    stk_file_list files;
+    stk_error err;
+    CHECK_OK(stk_manifest_files(&files, LIST("set/"), folder, &err), err);
+    CHECK_INT(files.count, 7);
+    CHECK(strstr(files.path[0], "set/10.json") && !strstr(files.path[0], "//"));
+    stk_manifest_files_free(&files);
+}
+
+/* A link that leads back is refused, not followed for ever. */
+static void folders_in_a_circle(void)
+{
+    make_folder("loop");
+    touch("loop/a.jsonl");
+    char link[400];
+    snprintf(link, sizeof link, "%s/loop/again", test_folder());
+    CHECK(symlink(".", link) == 0);
+    refuse(LIST("loop"), test_folder(), "deep");
+}
+
+/* Who packed a manifest and kept it did not mean it twice. */
+static void a_manifest_beside_its_packed_self(void)
+{
+    make_folder("twins");
+    touch("twins/a.jsonl");
+    touch("twins/a.jsonl-more.jsonl"); /* sorts between them */
+    touch("twins/a.jsonl.zst");
+    refuse(LIST("twins"), test_folder(), "beside it with .zst");
+    expect(LIST("twins/a.jsonl", "twins/a.jsonl.zst"), test_folder(), "/twins/a.jsonl/twins/a.jsonl.zst");
+    make_folder("packed");
+    touch("packed/a.jsonl.gz");
+    touch("packed/a.jsonl.zst");
+    refuse(LIST("packed"), test_folder(), "beside it with .zst");
+}
+
+static void prefixes(void)
+{
+    const char *const folder = test_folder();
+    make_folder("shards");
+    make_folder("shards/train-more");
+    touch("shards/train-2.jsonl");
+    touch("shards/train-1.jsonl.gz");
+    touch("shards/train-1.txt");
+    touch("shards/train-more/3.jsonl");
+    touch("shards/train-more/.4.jsonl");
+    touch("shards/val.jsonl");
+    expect(LIST("shards/train-"), folder, "/shards/train-1.jsonl.gz/shards/train-2.jsonl/shards/train-more/3.jsonl");
+    expect(LIST("shards/v"), folder, "/shards/val.jsonl");
+    refuse(LIST("shards/test-"), folder, "does not exist");
+    refuse(LIST("nowhere/train-"), folder, "does not exist");
+    /* A misspelt file is no prefix of another one. */
+    refuse(LIST("shards/val.json"), folder, "does not exist");
+}
+
+static void stems(void)
+{
+    const char *const pairs[][2] = {{"a/b.c/train.jsonl.gz", "train"}, {"train.json.zst", "train"}, {"x.v1.ndjson", "x.v1"},
+                                    {"notes.txt", "notes"}, {"plain", "plain"}, {".jsonl", ".jsonl"}, {"a.gz", "a"},
+                                    {"22.0/1.1.jsonl", "1.1"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const stk_str stem = stk_manifest_stem(pairs[i][0]);
+        CHECK_MSG(stk_str_is(stem, pairs[i][1]), "%s gives %.*s", pairs[i][0], STK_STR_ARGS(stem));
+    }
+}
+
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(files_lists_and_globs));
+    TEST_MAIN(argc, argv, TEST(files_lists_and_globs), TEST(folders), TEST(folders_in_a_circle),
+              TEST(a_manifest_beside_its_packed_self), TEST(prefixes), TEST(stems));
 }

@@ -145,6 +145,20 @@ static void a_data_set_has_its_own_and_inherited_options(void)
     stk_options_deinit(&o);
 }
 
+/* A set is called after its first entry: packed, a folder, or a prefix. */
+static void names_by_default(void)
+{
+    const char *const pairs[][2] = {{"y/chat.vqa.jsonl.gz", "chat.vqa"}, {"docs.json.zst", "docs"},  {"a/chat.v2/", "chat.v2"},
+                                    {"a/chat", "chat"},                  {"set/train-", "train"},    {"part_*.jsonl", "part_*"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "model: m\nbatch: 4\ndata: [{path: \"%s\"}]\n", pairs[i][0]);
+        stk_options o = read_config(text);
+        CHECK_STR(o.data[0].name, pairs[i][1]);
+        stk_options_deinit(&o);
+    }
+}
+
 static void a_turn_format_is_read(void)
 {
     stk_options o =
@@ -503,7 +517,7 @@ int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(defaults_are_those_of_the_table),
               TEST(every_default_of_the_table_can_be_set_as_it_is_shown),
-              TEST(every_choice_of_the_table_can_be_set), TEST(a_data_set_has_its_own_and_inherited_options),
+              TEST(every_choice_of_the_table_can_be_set), TEST(a_data_set_has_its_own_and_inherited_options), TEST(names_by_default),
               TEST(a_turn_format_is_read), TEST(unknown_keys_name_the_nearest_known_one),
               TEST(what_a_later_release_brings_is_named_as_such), TEST(what_is_no_value_is_refused),
               TEST(sizes_times_and_shares_are_read_exactly), TEST(numbers_do_not_depend_on_the_locale),

@@ -29,6 +29,7 @@ static stk_options read_config(const char *text)
     char path[400];
     make_folder("conf");
     make_folder("conf/more");
+    make_folder("conf/empty");
     write_file("conf/a.jsonl", "{}\n");
     write_file("conf/b.jsonl", "{}\n");
     write_file("conf/more/c.jsonl", "{}\n");
@@ -133,7 +134,7 @@ static void what_cannot_be_resolved_is_refused(void)
     expect_refused("model: m\ndata: [{path: a.jsonl}]\n", "batch is not set");
     expect_refused("model: m\nbatch: 4\ndata: [{path: none.jsonl}]\n", "");
     expect_refused("model: m\nbatch: 4\ndata: [{path: \"none*.jsonl\"}]\n", "");
-    expect_refused("model: m\nbatch: 4\ndata: [{path: more}]\n", "");
+    expect_refused("model: m\nbatch: 4\ndata: [{path: empty}]\n", "no manifest in this folder");
     expect_refused("model: m\nbatch: 4\ndata: [{path: \"s3://bucket/a.jsonl\"}]\n", "");
     expect_refused("model: m\nbatch: 4\ndata: [{path: [a.jsonl, more/c.jsonl]}]\n", "media_root");
     expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, columns: {picture: x}}]\n", "picture");
