@@ -6,6 +6,7 @@
 #include "engine/survey.h"
 
 #include <errno.h>
+#include <xxhash.h>
 
 #include "source/source.h"
 
@@ -147,6 +148,14 @@ static void take_stated_size(stk_survey_media *media, const stk_limits *limits)
 
 /* --- headers --- */
 
+/* What two copies of a picture have in common; the same however many bytes were fetched at once. */
+static void note_head(stk_survey_media *media, stk_bytes bytes)
+{
+    const size_t head_bytes = bytes.size_bytes < HEAD_BYTES ? bytes.size_bytes : HEAD_BYTES;
+    const uint64_t hash = XXH3_64bits_withSeed(bytes.data, head_bytes, media->facts.size_bytes);
+    media->facts.head_hash = hash ? hash : 1;
+}
+
 /* STK_OK: the header is read, or the medium lacks something.  STK_AGAIN: with more bytes. */
 static stk_status read_header(survey_worker *w, stk_survey_media *media, stk_bytes bytes, stk_error *err)
 {
@@ -231,6 +240,7 @@ static stk_status probe_longer(survey_worker *w, stk_survey_media *media, bool w
     if (media->facts.reason != STK_REASON_NONE) return STK_OK;
     media->facts.size_bytes = bytes.size_bytes; /* as much as there is now */
     if (!size_is_fine(media, &w->run->rules->limits)) return STK_OK;
+    note_head(media, bytes);
     STK_TRY(read_header(w, media, bytes, err));
     return whole && media->facts.reason == STK_REASON_NONE ? decode(w, media, bytes, err) : STK_OK;
 }
@@ -272,7 +282,9 @@ static stk_status take_answer(survey_worker *w, const survey_request *r, bool de
     }
     media->header_read = true;
     if (decoding) return STK_AGAIN;
-    return read_header(w, media, (stk_bytes){r->request.buffer, r->request.got_bytes}, err);
+    const stk_bytes head = {r->request.buffer, r->request.got_bytes};
+    note_head(media, head);
+    return read_header(w, media, head, err);
 }
 
 /* Some of the media, all under way at once. */
@@ -320,6 +332,7 @@ static stk_status encode(void *worker, const stk_sample *sample, stk_text_facts 
     facts->token_count = tokens.count;
     facts->supervised_count = tokens.supervised_count;
     facts->notes = tokens.notes;
+    facts->typed_tokens = tokens.typed_tokens;
     return STK_OK;
 }
 

@@ -204,6 +204,12 @@ static stk_status add_note(stk_chunk_worker *w, uint32_t record, stk_reason reas
 
 /* --- media --- */
 
+uint64_t stk_index_address_hash(stk_str address)
+{
+    const uint64_t hash = XXH3_64bits(address.data, address.size_bytes);
+    return hash ? hash : 1;
+}
+
 static stk_media_facts *media_at(stk_chunk_worker *w, uint32_t index)
 {
     return (stk_media_facts *)w->media.data + index;
@@ -221,6 +227,7 @@ static stk_status ask(stk_chunk_worker *w, stk_survey_media *media, size_t count
     }
     for (size_t i = 0; i < count; i++) {
         media[i].facts.kind = (uint8_t)media[i].kind;
+        media[i].facts.address_hash = stk_index_address_hash(media[i].address);
         media[i].facts.reason = (uint8_t)known_reason(media[i].facts.reason);
         if (media[i].header_read) atomic_fetch_add(&w->shared->media_headers_read, 1);
     }

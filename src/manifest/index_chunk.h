@@ -41,6 +41,9 @@ void stk_chunk_worker_destroy(stk_chunk_worker *worker);
 /* Fill task->payload.  STK_ERR_INTERRUPTED when shared->stop was set. */
 stk_status stk_chunk_make(stk_chunk_worker *worker, stk_chunk_task *task, stk_error *err) STK_MUST_USE;
 
+/* What media facts keep of an address. */
+uint64_t stk_index_address_hash(stk_str address);
+
 /* Put "image 2: PATH: what is wrong" into a note. */
 void stk_index_note_medium(stk_index_note *note, const stk_survey_media *medium, size_t number);
 

@@ -189,7 +189,7 @@ stk_status stk_index_writer_media(stk_index_writer **writer, const stk_media_fac
     for (size_t i = 0; i < count; i++) {
         stk_media_facts seen = media[i];
         seen.mtime_ns = 0; /* a copy of the data elsewhere is the same data */
-        XXH3_128bits_update(&(*writer)->content, &seen, sizeof seen);
+        XXH3_128bits_update(&(*writer)->content, &seen, offsetof(stk_media_facts, address_hash));
     }
     return append(writer, media, count * sizeof *media, err);
 }

@@ -1,6 +1,6 @@
 /* index_file.h - one sidecar: its form on disk (docs/index-format.md), a checked view of it, and its writer.
  *
- *     header 128 │ record facts 56 n or text facts 16 n │ media facts 32 m │ words 256 e │ seal 32
+ *     header 128 │ record facts 56 n or text facts 24 n │ media facts 48 m │ words 256 e │ seal 32
  *
  * Little-endian, as it lies in memory.  Nothing is believed before it is checked: a sidecar is as hostile as any file. */
 #ifndef STK_MANIFEST_INDEX_FILE_H
@@ -10,7 +10,7 @@
 #include "schema/facts.h"
 
 /* A change of the form, or of what facts mean, is a new version: older sidecars are then built anew. */
-enum { STK_INDEX_VERSION = 1, STK_INDEX_WORDS_PER_REASON = 3, STK_INDEX_REASON_COUNT = 64 };
+enum { STK_INDEX_VERSION = 2, STK_INDEX_WORDS_PER_REASON = 3, STK_INDEX_REASON_COUNT = 64 };
 
 typedef enum stk_index_part { STK_INDEX_MEDIA, STK_INDEX_TEXT } stk_index_part;
 

@@ -51,6 +51,7 @@ static stk_status recheck_medium(recheck *c, uint64_t record_index, uint32_t num
     STK_TRY(c->spec->survey->probe(c->survey, &medium, 1, c->view->header->flags & STK_INDEX_DECODED, err));
     c->work->media_headers_read += medium.header_read;
     medium.facts.kind = (uint8_t)ref->kind;
+    medium.facts.address_hash = stk_index_address_hash(ref->address);
     if (medium.facts.reason >= STK_INDEX_REASON_COUNT) medium.facts.reason = STK_REASON_UNSUPPORTED;
     if (memcmp(facts, &medium.facts, sizeof *facts) == 0) return STK_OK;
     *facts = medium.facts;

@@ -67,7 +67,7 @@ enum { /* flags of media facts: counted and shown by the index */
     STK_MEDIA_WHOLE = 1u << 4,  /* the library decodes it into a whole picture first: what it may allocate follows */
 };
 
-/* One medium.  32 bytes, little-endian, as in the sidecar. */
+/* One medium.  48 bytes, little-endian, as in the sidecar. */
 typedef struct stk_media_facts {
     uint32_t width_px, height_px; /* as stored, before orientation */
     uint64_t size_bytes;          /* compressed */
@@ -77,8 +77,11 @@ typedef struct stk_media_facts {
     uint8_t orientation;          /* EXIF 1..8 */
     uint8_t reason;               /* stk_reason */
     uint32_t flags;               /* STK_MEDIA_* */
+    /* For the report only, which counts what is used twice; no part of the content digest. */
+    uint64_t address_hash;        /* XXH3-64 of the resolved address, never 0 */
+    uint64_t head_hash;           /* XXH3-64 of the first 64 KiB, seeded with the bytes of all; 0: not read */
 } stk_media_facts;
-_Static_assert(sizeof(stk_media_facts) == 32, "media facts are a file format");
+_Static_assert(sizeof(stk_media_facts) == 48, "media facts are a file format");
 
 /* Where a record stands.  Belongs to the media part: keyed by the manifest's content alone. */
 typedef struct stk_record_facts {
@@ -100,15 +103,16 @@ enum {
     STK_RECORD_ID_REPEATED = 1u << 0, /* a second record of the same id: its sample id is its line */
 };
 
-/* The text of a record.  16 bytes, as in the sidecar. */
+/* The text of a record.  24 bytes, as in the sidecar. */
 typedef struct stk_text_facts {
     uint32_t token_count;      /* with one pad a medium: the row has token_count - media_count + visual tokens */
     uint32_t supervised_count; /* tokens with a label */
     uint32_t notes;            /* STK_NOTE_* found by the text */
     uint8_t reason;            /* stk_reason */
     uint8_t unused[3];
+    uint64_t typed_tokens;     /* bit i: the tokeniser's added token i is typed as a control token; bit 63: any from there on */
 } stk_text_facts;
-_Static_assert(sizeof(stk_text_facts) == 16, "text facts are a file format");
+_Static_assert(sizeof(stk_text_facts) == 24, "text facts are a file format");
 
 /* The facts of one data set, mapped read-only: what the plan is made from. */
 typedef struct stk_set_facts {

@@ -10,6 +10,7 @@ typedef struct stk_tokens {
     const uint32_t *media_at; /* media_count positions in id, rising: the pad of each medium of the sample */
     uint32_t count, media_count, supervised_count;
     uint32_t notes;           /* STK_NOTE_* of the text */
+    uint64_t typed_tokens;    /* control tokens typed by the data: see stk_text_facts */
     stk_str rendered;         /* the rendered string (for `stoker show`) */
 } stk_tokens;
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
+#include "text/audit.h"
 #include "text/labels.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
@@ -347,10 +348,10 @@ static bool begins_with_line_break(stk_str text)
 }
 
 /* What the index counts because it changes labels: finetune. */
-static uint32_t find_notes(const stk_text_scratch *s, const stk_sample *sample,
-                           const stk_template *chat_template)
+static uint32_t find_label_notes(const stk_text_scratch *s, const stk_sample *sample,
+                                 const stk_template *chat_template)
 {
-    uint32_t notes = s->render.notes;
+    uint32_t notes = 0;
     for (uint32_t i = 0; s->scan.assistant >= 0 && i < s->encoder.count; i++)
         if (s->encoder.id[i] == s->scan.assistant && (i == 0 || s->encoder.id[i - 1] != s->turn_start))
             notes |= STK_NOTE_ASSISTANT_TOKEN;
@@ -448,7 +449,8 @@ static stk_status encode_sample(stk_tokens *tokens, const stk_tokenizer *tokeniz
     STK_TRY(encode_segments(s, tokenizer, reason, err));
     STK_TRY(find_media(s, sample, reason, err));
     STK_TRY(label_sample(tokens, s, rules, sample, reason, err));
-    tokens->notes = find_notes(s, sample, chat_template);
+    tokens->notes = find_label_notes(s, sample, chat_template);
+    stk_text_audit(tokens, tokenizer, &s->render, sample);
     return STK_OK;
 }
 

@@ -58,8 +58,7 @@ stk_status stk_render_raw(stk_render *render, stk_buffer *to, stk_str text)
     return stk_buffer_append(to, text.data, text.size_bytes, render->err);
 }
 
-/* The longest control token at the start of text, NULL if none. */
-static const stk_control_token *match_control(const stk_control_set *control, stk_str text)
+const stk_control_token *stk_control_find(const stk_control_set *control, stk_str text)
 {
     if (!control->starts[(unsigned char)text.data[0]]) return NULL;
     for (size_t i = 0; i < control->count; i++) {
@@ -104,7 +103,7 @@ stk_status stk_render_data(stk_render *render, stk_buffer *to, stk_str text)
     size_t done = 0;
     for (size_t i = 0; i < text.size_bytes;) {
         const stk_control_token *const token =
-            match_control(control, (stk_str){text.data + i, text.size_bytes - i});
+            stk_control_find(control, (stk_str){text.data + i, text.size_bytes - i});
         if (!token) {
             i++;
             continue;

@@ -30,6 +30,9 @@ typedef struct stk_control_set {
     bool starts[256]; /* first bytes of tokens */
 } stk_control_set;
 
+/* The longest control token at the start of text (not empty), NULL if none. */
+const stk_control_token *stk_control_find(const stk_control_set *control, stk_str text);
+
 /* A part of the rendered text that may get labels. */
 typedef struct stk_stretch {
     size_t begin_bytes, end_bytes;

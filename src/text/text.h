@@ -21,6 +21,9 @@ void stk_tokenizer_close(stk_tokenizer **tokenizer);
 /* XXH3-128 of the file: part of the fingerprint. */
 void stk_tokenizer_digest(const stk_tokenizer *tokenizer, uint8_t digest[16]);
 
+/* The text of an added token, in the order of the file; data NULL behind the last. */
+stk_str stk_tokenizer_added_text(const stk_tokenizer *tokenizer, size_t index);
+
 /* The id of a token's text, -1 if there is none. */
 int32_t stk_tokenizer_id(const stk_tokenizer *tokenizer, stk_str token);
 /* The bytes of an id (decoded from the byte map), data NULL if there is none. */

@@ -52,6 +52,11 @@ const stk_added_token *stk_tokenizer_added(const stk_tokenizer *tokenizer, size_
     return &tokenizer->added[index];
 }
 
+stk_str stk_tokenizer_added_text(const stk_tokenizer *tokenizer, size_t index)
+{
+    return index < tokenizer->added_count ? tokenizer->added[index].text : (stk_str){0};
+}
+
 static const stk_added_token *in_order(const stk_tokenizer *t, size_t place)
 {
     return &t->added[t->added_order[place]];
