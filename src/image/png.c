@@ -26,6 +26,8 @@ typedef struct png_codec {
     uint32_t next_row, rows_unpacked;
     int color_type, bit_depth;
     bool no_memory, truncated, bad_sum;
+    bool blended, keyed;  /* an alpha channel, or one transparent colour, goes on white */
+    uint8_t key[3];       /* of a grey picture only the first */
     uint8_t palette[256][3];
 } png_codec;
 
@@ -101,10 +103,29 @@ static stk_status report(const png_codec *c, stk_reason *reason, stk_error *err)
     return stk_image_broken(reason, err, "broken PNG (%s): fetch it again or leave it out", c->message);
 }
 
+/* Colour and alpha to colour on white, in place. */
+static void blend(uint8_t *row, size_t width_px, size_t channels)
+{
+    for (size_t x = 0; x < width_px; x++) {
+        const uint8_t alpha = row[x * (channels + 1) + channels];
+        for (size_t ch = 0; ch < channels; ch++)
+            row[x * channels + ch] = stk_on_white(row[x * (channels + 1) + ch], alpha);
+    }
+}
+
+/* Pixels of one colour become white. */
+static void whiten(const png_codec *c, uint8_t *row, size_t width_px)
+{
+    const size_t channels = c->codec.channels;
+    for (size_t x = 0; x < width_px; x++)
+        if (memcmp(row + x * channels, c->key, channels) == 0) memset(row + x * channels, 255, channels);
+}
+
 /* From the library's bytes to one or three bytes a pixel, in place. */
 static void convert(const png_codec *c, uint8_t *row)
 {
     const size_t width_px = c->codec.width_px;
+    if (c->blended) blend(row, width_px, c->codec.channels);
     if (c->color_type == COLOR_GREY && c->bit_depth == 16) {
         /* As Pillow: values over 255 saturate, so that a usual 16-bit picture becomes almost white. */
         for (size_t x = 0; x < width_px; x++) row[x] = row[2 * x] ? 255 : row[2 * x + 1];
@@ -116,6 +137,7 @@ static void convert(const png_codec *c, uint8_t *row)
             row[3 * x] = rgb[0];
         }
     }
+    if (c->keyed) whiten(c, row, width_px);
 }
 
 static stk_status read_rows(png_codec *c, uint8_t *first, uint32_t count, stk_reason *reason, stk_error *err)
@@ -162,7 +184,7 @@ static void set_conversions(png_codec *c)
     png_set_packing(c->lib); /* palette indices of less than 8 bits: one a byte */
     if (c->color_type == COLOR_GREY && c->bit_depth < 8) png_set_expand_gray_1_2_4_to_8(c->lib);
     if (c->bit_depth == 16 && c->color_type != COLOR_GREY) png_set_strip_16(c->lib);
-    if (c->color_type & PNG_COLOR_MASK_ALPHA) png_set_strip_alpha(c->lib);
+    if ((c->color_type & PNG_COLOR_MASK_ALPHA) && !c->blended) png_set_strip_alpha(c->lib);
     png_set_read_user_transform_fn(c->lib, on_row);
     png_set_user_transform_info(c->lib, c, 0, 0);
 }
@@ -180,7 +202,56 @@ static void copy_palette(png_codec *c)
     }
 }
 
-static stk_status open_lib(png_codec *c, stk_reason *reason, stk_error *err)
+typedef struct chunk {
+    const uint8_t *type, *data;
+    size_t size_bytes;
+} chunk;
+
+static bool is_type(const chunk *k, const char *type)
+{
+    return memcmp(k->type, type, 4) == 0;
+}
+
+static bool sum_is_right(const chunk *k)
+{
+    return crc32(crc32(0, k->type, 4), k->data, (uInt)k->size_bytes) == stk_be32(k->data + k->size_bytes);
+}
+
+/* The last good tRNS chunk before the pixels; data NULL: none. */
+static chunk find_transparency(stk_bytes bytes)
+{
+    chunk found = {0};
+    for (size_t at = 8; bytes.size_bytes - at >= 12;) {
+        const chunk k = {bytes.data + at + 4, bytes.data + at + 8, stk_be32(bytes.data + at)};
+        if (k.size_bytes > bytes.size_bytes - at - 12 || is_type(&k, "IDAT")) break;
+        if (is_type(&k, "tRNS") && sum_is_right(&k)) found = k;
+        at += k.size_bytes + 12;
+    }
+    return found;
+}
+
+/* What goes on white, and how: as Pillow's convert("RGBA") sees it.  A colour key is compared by its low bytes with the
+ * pixels of 8 bits that Pillow has made, so that the key of a grey picture of 2 or 4 bits hardly ever fits. */
+static void set_alpha(png_codec *c, stk_alpha_rule alpha)
+{
+    if (c->color_type & PNG_COLOR_MASK_ALPHA) {
+        const bool is_rgba = c->color_type == COLOR_RGB_ALPHA || c->bit_depth == 16; /* Pillow's mode */
+        c->blended = alpha == STK_ALPHA_WHITE || (alpha == STK_ALPHA_WHITE_RGBA && is_rgba);
+        return;
+    }
+    const chunk k = alpha == STK_ALPHA_WHITE ? find_transparency(c->bytes) : (chunk){0};
+    if (!k.data) return;
+    if (c->color_type == COLOR_PALETTE) {
+        for (size_t i = 0; i < k.size_bytes && i < 256; i++)
+            for (int ch = 0; ch < 3; ch++) c->palette[i][ch] = stk_on_white(c->palette[i][ch], k.data[i]);
+        return;
+    }
+    c->keyed = k.size_bytes >= 2 * (size_t)c->codec.channels;
+    for (uint32_t ch = 0; c->keyed && ch < c->codec.channels; ch++) c->key[ch] = k.data[2 * ch + 1];
+    if (c->keyed && c->bit_depth == 1) c->key[0] = k.data[0] | k.data[1] ? 255 : 0;
+}
+
+static stk_status open_lib(png_codec *c, stk_alpha_rule alpha, stk_reason *reason, stk_error *err)
 {
     if (setjmp(c->on_error)) return report(c, reason, err);
     c->lib = png_create_read_struct(PNG_LIBPNG_VER_STRING, c, on_error, on_warning);
@@ -204,6 +275,7 @@ static stk_status open_lib(png_codec *c, stk_reason *reason, stk_error *err)
     c->codec.height_px = png_get_image_height(c->lib, c->info);
     c->codec.channels = c->color_type == COLOR_GREY || c->color_type == COLOR_GREY_ALPHA ? 1 : 3;
     copy_palette(c);
+    set_alpha(c, alpha);
     set_conversions(c);
     (void)png_set_interlace_handling(c->lib);
     png_read_update_info(c->lib, c->info);
@@ -243,15 +315,13 @@ stk_status stk_png_open(stk_codec **out, void *state, uint8_t *band, stk_bytes b
     c->codec.ops = &ops;
     (void)limits;
 
-    stk_status status = open_lib(c, reason, err);
+    stk_status status = open_lib(c, alpha, reason, err);
     if (status == STK_OK)
         status = stk_image_check_same(info, c->codec.width_px, c->codec.height_px, reason, err);
     if (status == STK_OK) {
-        /* The library's rows of 16-bit grey take two bytes a pixel, ours at most three. */
-        c->stride_bytes = (size_t)c->codec.width_px * (c->codec.channels == 3 ? 3
-                                                       : c->bit_depth == 16   ? 2
-                                                                              : 1) +
-                          STK_PAD_BYTES;
+        /* The library's rows of 16-bit grey take two bytes a pixel, those with alpha a byte more than ours. */
+        const bool wide = c->blended || (c->color_type == COLOR_GREY && c->bit_depth == 16);
+        c->stride_bytes = (size_t)c->codec.width_px * (c->codec.channels + wide) + STK_PAD_BYTES;
         if (png_get_interlace_type(c->lib, c->info) != PNG_INTERLACE_NONE)
             status = read_whole(c, reason, err);
     }
@@ -265,11 +335,6 @@ stk_status stk_png_open(stk_codec **out, void *state, uint8_t *band, stk_bytes b
 
 /* --- the header --- */
 
-typedef struct chunk {
-    const uint8_t *type, *data;
-    size_t size_bytes;
-} chunk;
-
 /* The state of a walk over all chunks: which text counts depends on where it stands. */
 typedef struct walk {
     stk_header *header;
@@ -277,16 +342,6 @@ typedef struct walk {
     uint32_t frame_count;         /* of acTL */
     bool no_memory;
 } walk;
-
-static bool is_type(const chunk *k, const char *type)
-{
-    return memcmp(k->type, type, 4) == 0;
-}
-
-static bool sum_is_right(const chunk *k)
-{
-    return crc32(crc32(0, k->type, 4), k->data, (uInt)k->size_bytes) == stk_be32(k->data + k->size_bytes);
-}
 
 static stk_status read_ihdr(stk_image_info *info, const chunk *k, stk_reason *reason, stk_error *err)
 {
@@ -314,12 +369,12 @@ static stk_status read_ihdr(stk_image_info *info, const chunk *k, stk_reason *re
     if (color & 4) info->flags |= STK_MEDIA_HAS_ALPHA;
     if (color == COLOR_GREY && depth == 16) info->flags |= STK_MEDIA_GREY16;
 
-    /* Two rows as stored, one converted, zlib's window; an interlaced picture whole and in three bytes a
-     * pixel. */
+    /* Two rows as stored, one converted, zlib's window; an interlaced picture whole, in three or four bytes
+     * a pixel. */
     static const uint8_t channels[7] = {1, 0, 3, 1, 2, 0, 4};
     info->codec_bytes = 256 * 1024 + (uint64_t)info->width_px * channels[color] * (depth == 16 ? 2 : 1) * 4;
     if (info->whole)
-        info->codec_bytes += ((uint64_t)info->width_px * 3 + 2 * STK_PAD_BYTES) * info->height_px;
+        info->codec_bytes += ((uint64_t)info->width_px * (color & 4 ? 4 : 3) + 2 * STK_PAD_BYTES) * info->height_px;
     return STK_OK;
 }
 

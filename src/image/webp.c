@@ -1,7 +1,7 @@
 /* webp.c - WebP headers, and the first frame on its canvas from libwebp (spec-qwen3vl.md section 1.1).
  *
- * The library decodes whole pictures, in memory of its own.  Alpha is dropped; what the first frame of an
- * animation does not cover is black, as Pillow leaves it. */
+ * The library decodes whole pictures, in memory of its own.  Alpha is dropped or blended on white; what the first
+ * frame of an animation does not cover is transparent black, as Pillow leaves it. */
 #include <webp/decode.h>
 #include <webp/demux.h>
 
@@ -16,11 +16,19 @@ typedef struct webp_codec {
     const uint8_t *rows;
     size_t stride_bytes;
     uint32_t next_row;
+    bool blended;       /* rows have four bytes a pixel, and go on white */
+    uint8_t *band;
 } webp_codec;
 
 size_t stk_webp_state_bytes(void)
 {
     return sizeof(webp_codec);
+}
+
+static void blend(uint8_t *rgb, const uint8_t *rgba, size_t width_px)
+{
+    for (size_t x = 0; x < width_px; x++)
+        for (size_t ch = 0; ch < 3; ch++) rgb[3 * x + ch] = stk_on_white(rgba[4 * x + ch], rgba[4 * x + 3]);
 }
 
 static stk_status webp_read(stk_codec *codec, stk_codec_rows *rows, stk_reason *reason, stk_error *err)
@@ -31,6 +39,12 @@ static stk_status webp_read(stk_codec *codec, stk_codec_rows *rows, stk_reason *
     const uint32_t left = codec->height_px - c->next_row,
                    count = left < STK_CODEC_ROWS ? left : STK_CODEC_ROWS;
     *rows = (stk_codec_rows){c->rows + c->next_row * c->stride_bytes, c->stride_bytes, count};
+    if (c->blended) {
+        const size_t band_stride = (size_t)codec->width_px * 3 + STK_PAD_BYTES;
+        for (uint32_t i = 0; i < count; i++)
+            blend(c->band + i * band_stride, rows->data + i * c->stride_bytes, codec->width_px);
+        *rows = (stk_codec_rows){c->band, band_stride, count};
+    }
     c->next_row += count;
     return STK_OK;
 }
@@ -73,7 +87,8 @@ static stk_status decode_frame(webp_codec *c, const WebPIterator *frame, stk_rea
 {
     WebPDecoderConfig config;
     if (!WebPInitDecoderConfig(&config)) return report(VP8_STATUS_INVALID_PARAM, reason, err);
-    config.output.colorspace = MODE_RGB;
+    const size_t channels = c->blended ? 4 : 3;
+    config.output.colorspace = c->blended ? MODE_RGBA : MODE_RGB;
     const uint32_t width_px = c->codec.width_px, height_px = c->codec.height_px;
     const bool covers = frame->x_offset == 0 && frame->y_offset == 0 && (uint32_t)frame->width == width_px &&
                         (uint32_t)frame->height == height_px;
@@ -83,10 +98,10 @@ static stk_status decode_frame(webp_codec *c, const WebPIterator *frame, stk_rea
             (uint64_t)frame->y_offset + (uint64_t)frame->height > height_px) {
             return report(VP8_STATUS_BITSTREAM_ERROR, reason, err);
         }
-        c->stride_bytes = (size_t)width_px * 3 + STK_PAD_BYTES;
+        c->stride_bytes = (size_t)width_px * channels + STK_PAD_BYTES;
         c->canvas = stk_alloc_array(STK_TAG_IMAGE, height_px, c->stride_bytes);
         if (!c->canvas) return report(VP8_STATUS_OUT_OF_MEMORY, reason, err);
-        const size_t at = (size_t)frame->y_offset * c->stride_bytes + (size_t)frame->x_offset * 3;
+        const size_t at = (size_t)frame->y_offset * c->stride_bytes + (size_t)frame->x_offset * channels;
         config.output.is_external_memory = 1;
         config.output.u.RGBA.rgba = c->canvas + at;
         config.output.u.RGBA.stride = (int)c->stride_bytes;
@@ -124,11 +139,12 @@ stk_status stk_webp_open(stk_codec **out, void *state, uint8_t *band, stk_bytes 
 {
     static const stk_codec_ops ops = {webp_read, webp_finish, webp_close};
     webp_codec *const c = state;
-    (void)band;
     (void)limits;
     *out = NULL;
     memset(c, 0, sizeof *c);
     c->codec.ops = &ops;
+    c->band = band;
+    c->blended = alpha != STK_ALPHA_DROP && (info->flags & STK_MEDIA_HAS_ALPHA);
 
     WebPDemuxState parsed = WEBP_DEMUX_PARSE_ERROR;
     WebPDemuxer *const demuxer = WebPDemuxPartial(&(WebPData){bytes.data, bytes.size_bytes}, &parsed);
@@ -151,14 +167,15 @@ stk_status stk_webp_open(stk_codec **out, void *state, uint8_t *band, stk_bytes 
 
 /* --- the header --- */
 
-/* The picture in three bytes a pixel; lossless pictures and alpha planes are decoded in four bytes a pixel
+/* The picture in three bytes a pixel, four with alpha; lossless pictures and alpha planes are decoded in four bytes a pixel
  * beside it; a canvas comes on top of an animation's frame. */
 static void set_codec_bytes(stk_image_info *info, bool four_bytes)
 {
     const uint64_t px = (uint64_t)info->width_px * info->height_px;
     info->codec_bytes = 1024 * 1024 + (uint64_t)info->width_px * 128 +
                         (uint64_t)info->height_px * STK_PAD_BYTES +
-                        px * (3u + (four_bytes ? 6u : 0u) + (info->flags & STK_MEDIA_ANIMATED ? 3u : 0u));
+                        px * ((info->flags & STK_MEDIA_HAS_ALPHA ? 4u : 3u) + (four_bytes ? 6u : 0u) +
+                              (info->flags & STK_MEDIA_ANIMATED ? 4u : 0u));
 }
 
 static stk_status cut(stk_bytes bytes, uint64_t total_bytes, stk_reason *reason, stk_error *err)

@@ -1,10 +1,10 @@
 /* image_tool.c - the image module on a list of files, for scripts that compare it with other software.
  *
- *     image_tool rgb LIST [LEVEL [PROFILE]]    each line "FILE WIDTH HEIGHT ORIENTATION": plain RGB to stdout
+ *     image_tool rgb LIST [LEVEL PROFILE ALPHA] each line "FILE WIDTH HEIGHT ORIENTATION": plain RGB to stdout
  *     image_tool patches LIST FORM P MIN MAX   each line "FILE": "FILE WIDTH HEIGHT ORIENTATION" and XXH3-64
  * in hex
  *
- * LEVEL is none or best; PROFILE is the number of a stk_profile; FORM is uint8, float32 or bfloat16; P is 16 (mean and deviation 0.5) or 14 (CLIP's).
+ * LEVEL is none or best; PROFILE and ALPHA are numbers of stk_profile and stk_alpha_rule; FORM is uint8, float32 or bfloat16; P is 16 (mean and deviation 0.5) or 14 (CLIP's).
  */
 #include "image_test.h"
 
@@ -15,7 +15,7 @@ static stk_cpu_level level_of(const char *name)
     return name && strcmp(name, "none") == 0 ? STK_CPU_NONE : stk_cpu_detect();
 }
 
-static int run_rgb(FILE *list, stk_cpu_level level, stk_profile profile)
+static int run_rgb(FILE *list, stk_cpu_level level, stk_profile profile, stk_alpha_rule alpha)
 {
     char path[1024];
     unsigned width_px, height_px, orientation;
@@ -26,7 +26,7 @@ static int run_rgb(FILE *list, stk_cpu_level level, stk_profile profile)
         stk_image_info info;
         CHECK_OK(stk_image_probe(&info, &t.reason, t.bytes, t.bytes.size_bytes, &t.limits, &t.err), t.err);
         uint8_t *const rgb = malloc((size_t)width_px * height_px * 3);
-        CHECK_OK(stk_image_rgb(rgb, t.spec, t.scratch, t.bytes, &info, (uint8_t)orientation, STK_ALPHA_DROP, width_px,
+        CHECK_OK(stk_image_rgb(rgb, t.spec, t.scratch, t.bytes, &info, (uint8_t)orientation, alpha, width_px,
                                height_px, &t.reason, &t.err),
                  t.err);
         fwrite(rgb, 3, (size_t)width_px * height_px, stdout);
@@ -61,7 +61,8 @@ int main(int argc, char **argv)
 {
     FILE *const list = argc > 2 ? fopen(argv[2], "r") : NULL;
     if (list && strcmp(argv[1], "rgb") == 0) 
-        return run_rgb(list, level_of(argc > 3 ? argv[3] : NULL), (stk_profile)(argc > 4 ? atoi(argv[4]) : 0));
+        return run_rgb(list, level_of(argc > 3 ? argv[3] : NULL), (stk_profile)(argc > 4 ? atoi(argv[4]) : 0),
+                       (stk_alpha_rule)(argc > 5 ? atoi(argv[5]) : 0));
     if (list && strcmp(argv[1], "patches") == 0 && argc > 6) {
         const stk_pixel_form form = argv[3][0] == 'u'   ? STK_PIXELS_UINT8
                                     : argv[3][0] == 'f' ? STK_PIXELS_FLOAT32

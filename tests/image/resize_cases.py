@@ -1,5 +1,4 @@
 """Pictures of random sizes, as a camera would have stored them, and the image tool on a list of them."""
-import os
 import random
 import struct
 import subprocess
@@ -64,18 +63,24 @@ def draw_cases(folder, pairs, seed):
         yield upright, tw, th, orientation, f"{path} {tw} {th} {orientation}\n"
 
 
+def run_tool(build, folder, level, profile, alpha):
+    """RGB bytes of all pictures in folder/list, one behind the other."""
+    tool = build / "tests" / "image" / "image_tool"
+    subprocess.run(["ninja", "-C", build, "tests/image/image_tool"], check=True, capture_output=True)
+    out = subprocess.run([tool, "rgb", folder / "list", level, str(profile), str(alpha)], capture_output=True, timeout=300)
+    assert out.returncode == 0, out.stderr.decode()
+    return out.stdout
+
+
 def compare(build, folder, cases, level, profile, resize):
     """The tool's pictures equal those of resize(pixels, width, height)."""
     cases = list(cases)
     (folder / "list").write_text("".join(line for *_, line in cases))
-    tool = build / "tests" / "image" / "image_tool"
-    subprocess.run(["ninja", "-C", build, "tests/image/image_tool"], check=True, capture_output=True)
-    out = subprocess.run([tool, "rgb", folder / "list", level, str(profile)], capture_output=True, env=dict(os.environ), timeout=300)
-    assert out.returncode == 0, out.stderr.decode()
+    out = run_tool(build, folder, level, profile, 0)
     at = 0
     for upright, tw, th, orientation, _ in cases:
-        ours = numpy.frombuffer(out.stdout, numpy.uint8, tw * th * 3, at).reshape(th, tw, 3)
+        ours = numpy.frombuffer(out, numpy.uint8, tw * th * 3, at).reshape(th, tw, 3)
         at += ours.size
         theirs = resize(upright, tw, th)
         assert (ours == theirs).all(), f"{upright.shape[1]}x{upright.shape[0]} to {tw}x{th}, orientation {orientation}"
-    assert at == len(out.stdout)
+    assert at == len(out)
