@@ -129,6 +129,41 @@ static void a_set_inherits_what_it_does_not_say(void)
     stk_options_deinit(&o);
 }
 
+/* spec-qwen3vl.md section 0.1: "auto" is what the profile's reference does; what a set says wins. */
+static void a_profile_decides_what_is_not_said(void)
+{
+    static const struct {
+        const char *profile;
+        stk_profile is;
+        bool ignores;
+        stk_alpha_rule alpha;
+    } profiles[] = {
+        {"hf", STK_PROFILE_HF, false, STK_ALPHA_DROP},         {"pil-11", STK_PROFILE_PIL_11, false, STK_ALPHA_DROP},
+        {"pil-12", STK_PROFILE_PIL_12, false, STK_ALPHA_DROP}, {"pil-13", STK_PROFILE_PIL_13, false, STK_ALPHA_DROP},
+        {"pil", STK_PROFILE_PIL_13, false, STK_ALPHA_DROP},
+        {"qwen-vl-utils", STK_PROFILE_QWEN_VL_UTILS, true, STK_ALPHA_WHITE_RGBA},
+    };
+    for (size_t i = 0; i < sizeof profiles / sizeof *profiles; i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "model: m\nbatch: 4\nprofile: %s\ndata:\n- {path: a.jsonl}\n"
+                 "- {path: b.jsonl, orientation: apply, alpha: white}\n",
+                 profiles[i].profile);
+        stk_error err;
+        stk_rules *rules;
+        stk_options o = read_config(text);
+        CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+        CHECK_INT(rules->profile, profiles[i].is);
+        CHECK_INT(rules->set[0].pixels.profile, profiles[i].is);
+        CHECK_INT(rules->set[0].pixels.ignore_orientation, profiles[i].ignores);
+        CHECK_INT(rules->set[0].pixels.alpha, profiles[i].alpha);
+        CHECK(!rules->set[1].pixels.ignore_orientation);
+        CHECK_INT(rules->set[1].pixels.alpha, STK_ALPHA_WHITE);
+        stk_rules_destroy(rules);
+        stk_options_deinit(&o);
+    }
+}
+
 static void what_cannot_be_resolved_is_refused(void)
 {
     expect_refused("model: m\ndata: [{path: a.jsonl}]\n", "batch is not set");
@@ -145,6 +180,6 @@ static void what_cannot_be_resolved_is_refused(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(paths_start_from_the_configuration), TEST(a_set_inherits_what_it_does_not_say),
+    TEST_MAIN(argc, argv, TEST(paths_start_from_the_configuration), TEST(a_set_inherits_what_it_does_not_say), TEST(a_profile_decides_what_is_not_said),
               TEST(what_cannot_be_resolved_is_refused));
 }

@@ -331,11 +331,33 @@ static void target_sizes_are_those_of_the_reference(void)
     CHECK_INT(stk_target_size(&w, &h, UINT32_MAX, UINT32_MAX, 32, 65536, UINT64_MAX, STK_PROFILE_HF), STK_REASON_MEDIA_LIMIT);
 }
 
+/* The same section, the variant of qwen_vl_utils: values of its smart_resize (0.0.14). */
+static void target_sizes_of_qwen_vl_utils_are_its_own(void)
+{
+    static const struct { uint32_t h, w, factor; uint64_t low, high; uint32_t to_h, to_w; } cells[] = {
+        {16, 16, 32, 65536, 16777216, 256, 256}, {15, 3000, 32, 65536, 16777216, 32, 3008},
+        {1, 200, 32, 65536, 16777216, 32, 3648}, {48, 48, 32, 784, 50176, 64, 64},
+        {80, 80, 32, 4096, 16777216, 64, 64},    {16, 16, 32, 4096, 16777216, 64, 64},
+        {1365, 2048, 32, 784, 50176, 160, 256},  {10, 1990, 28, 3136, 1003520, 28, 1988},
+        {1, 200, 28, 3136, 12845056, 28, 196},
+    };
+    uint32_t w, h;
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        CHECK_INT(stk_target_size(&w, &h, cells[i].w, cells[i].h, cells[i].factor, cells[i].low, cells[i].high,
+                                  STK_PROFILE_QWEN_VL_UTILS), STK_REASON_NONE);
+        CHECK_INT(h, cells[i].to_h);
+        CHECK_INT(w, cells[i].to_w);
+    }
+    CHECK_INT(stk_target_size(&w, &h, 20000, 100, 32, 784, 50176, STK_PROFILE_QWEN_VL_UTILS), STK_REASON_NO_SIZE);
+    CHECK_INT(stk_target_size(&w, &h, 3900, 20, 32, 784, 50176, STK_PROFILE_QWEN_VL_UTILS), STK_REASON_NO_SIZE);
+}
+
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(the_kth_usable_record_is_found_without_a_list),
               TEST(every_usable_sample_is_planned_once_per_epoch), TEST(a_step_does_not_depend_on_ranks_or_micro_batch),
               TEST(without_shuffle_the_order_is_the_files), TEST(shuffles_differ_by_seed_and_epoch),
               TEST(a_position_names_its_step), TEST(a_padded_row_has_the_length_asked_for),
-              TEST(what_cannot_be_planned_is_refused), TEST(target_sizes_are_those_of_the_reference));
+              TEST(what_cannot_be_planned_is_refused), TEST(target_sizes_are_those_of_the_reference),
+              TEST(target_sizes_of_qwen_vl_utils_are_its_own));
 }
