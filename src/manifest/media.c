@@ -2,7 +2,29 @@
  * address. */
 #include "manifest/record_reader.h"
 
-#include "manifest/json_check.h"
+#include <ctype.h>
+
+/* Bytes in base64 without a data: address around them. */
+static stk_status wrap_base64(stk_record_reader *reader, stk_str *address, stk_str text)
+{
+    static const char head[] = "data:;base64,";
+    char *const out = stk_record_reader_take(reader, sizeof head + text.size_bytes);
+    if (!out) return stk_record_reader_nomem(reader);
+    memcpy(out, head, sizeof head - 1);
+    memcpy(out + sizeof head - 1, text.data, text.size_bytes);
+    *address = (stk_str){out, sizeof head - 1 + text.size_bytes};
+    return STK_OK;
+}
+
+/* An image in base64 where an address is expected.  As ms-swift: no path is so long; the name of a file has a dot. */
+static bool is_base64(stk_str text)
+{
+    enum { PATH_BYTES = 200 };
+    if (text.size_bytes <= PATH_BYTES) return false;
+    for (size_t i = 0; i < text.size_bytes; i++)
+        if (!isalnum((unsigned char)text.data[i]) && !memchr("+/=", text.data[i], 3)) return false;
+    return true;
+}
 
 static stk_status add_image(stk_record_reader *reader, stk_str address, uint32_t width_px, uint32_t height_px)
 {
@@ -16,6 +38,7 @@ static stk_status add_image(stk_record_reader *reader, stk_str address, uint32_t
     if (!ref) return stk_record_reader_nomem(reader);
     reader->media = items;
     *ref = (stk_media_ref){.kind = STK_MEDIA_IMAGE, .width_px = width_px, .height_px = height_px};
+    if (is_base64(address)) STK_TRY(wrap_base64(reader, &address, address));
     STK_TRY(stk_record_reader_address(reader, &ref->address, address));
     reader->media_count++;
     return STK_OK;
@@ -62,21 +85,6 @@ static const json_t *find_address(const json_t *item)
     return NULL;
 }
 
-/* "base64": the bytes without a data: address around them. */
-static stk_status read_base64(stk_record_reader *reader, stk_str *address, const json_t *value)
-{
-    static const char head[] = "data:;base64,";
-    if (!json_is_string(value))
-        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "base64 of an image is no text");
-    const stk_str text = stk_json_text(value);
-    char *const out = stk_record_reader_take(reader, sizeof head + text.size_bytes);
-    if (!out) return stk_record_reader_nomem(reader);
-    memcpy(out, head, sizeof head - 1);
-    memcpy(out + sizeof head - 1, text.data, text.size_bytes);
-    *address = (stk_str){out, sizeof head - 1 + text.size_bytes};
-    return STK_OK;
-}
-
 static stk_status read_object(stk_record_reader *reader, const json_t *item)
 {
     uint32_t width_px, height_px;
@@ -88,16 +96,25 @@ static stk_status read_object(stk_record_reader *reader, const json_t *item)
         if (!width_px) STK_TRY(read_size(reader, &width_px, &height_px, item));
         value = find_address(item);
     }
+    /* {"bytes": ..., "path": ...}: the bytes are the picture, the path is where they came from. */
+    const json_t *const bytes = stk_json_get(item, "bytes");
+    const json_t *const base64 = bytes ? bytes : value ? NULL : stk_json_get(item, "base64");
+    if (base64) {
+        stk_str address;
+        if (!json_is_string(base64))
+            return stk_record_reader_fail(reader, STK_REASON_DIALECT, "the bytes of an image are no text in base64");
+        STK_TRY(wrap_base64(reader, &address, stk_json_text(base64)));
+        return add_image(reader, address, width_px, height_px);
+    }
     if (json_is_string(value)) return add_image(reader, stk_json_text(value), width_px, height_px);
-    if (value) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "the address of an image is no text");
+    return stk_record_reader_fail(reader, STK_REASON_DIALECT,
+                                  value ? "the address of an image is no text"
+                                        : "an image without an address: give it path, url or image");
+}
 
-    const json_t *const base64 = stk_json_get(item, "base64");
-    if (!base64)
-        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
-                               "an image without an address: give it path, url or image");
-    stk_str address;
-    STK_TRY(read_base64(reader, &address, base64));
-    return add_image(reader, address, width_px, height_px);
+stk_status stk_record_reader_address_image(stk_record_reader *reader, stk_str address)
+{
+    return add_image(reader, address, 0, 0);
 }
 
 stk_status stk_record_reader_image(stk_record_reader *reader, const json_t *item)
@@ -140,6 +157,6 @@ stk_status stk_record_reader_image_part(stk_record_reader *reader, const json_t 
     if (is_image_url || (json_is_object(stk_json_get(part, "image_url")) && !stk_json_get(part, "image")))
         return read_image_url(reader, part);
     /* {"type": "image"} stands for the next of `images`, as a tag does. */
-    if (!find_address(part) && !stk_json_get(part, "base64")) return stk_record_reader_tag(reader, added);
+    if (!find_address(part) && !stk_json_get(part, "base64") && !stk_json_get(part, "bytes")) return stk_record_reader_tag(reader, added);
     return read_object(reader, part);
 }

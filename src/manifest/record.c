@@ -1,101 +1,10 @@
-/* record.c - one record: JSON, its columns, its turns; the media of all turns against the record's own. */
+/* record.c - one record: its columns, its turns; the media of all turns against the record's own. */
 #include "manifest/record.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 
 #include "manifest/json_check.h"
 #include "manifest/record_reader.h"
-
-/* --- what the readers share --- */
-
-stk_status stk_record_reader_fail(stk_record_reader *reader, stk_reason reason, const char *format, ...)
-{
-    *reader->reason = reason;
-    char text[sizeof((stk_error *)0)->message];
-    int used = 0;
-    if (reader->turn_number) used = snprintf(text, sizeof text, "turn %zu: ", reader->turn_number);
-    va_list arguments;
-    va_start(arguments, format);
-    const int wanted = vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);
-    va_end(arguments);
-    const bool is_cut = wanted < 0 || (size_t)(used + wanted) >= sizeof text;
-    stk_str shown = stk_str_of(text);
-    /* The cut may have gone through a character. */
-    if (is_cut && shown.size_bytes) shown = stk_utf8_cut(shown, shown.size_bytes - 1);
-    return stk_fail(reader->err, STK_ERR_RECORD, "%.*s", (int)shown.size_bytes, shown.data);
-}
-
-stk_status stk_record_reader_nomem(stk_record_reader *reader)
-{
-    return stk_fail(reader->err, STK_ERR_NOMEM, "out of memory for a record");
-}
-
-void *stk_record_reader_take(stk_record_reader *reader, size_t size_bytes)
-{
-    return stk_pool_take(&reader->sample->pool, size_bytes);
-}
-
-void *stk_record_reader_grow(stk_record_reader *reader, void **items, size_t count, size_t *capacity, size_t each_bytes)
-{
-    if (count == *capacity) {
-        const size_t new_capacity = count ? count * 2 : 4;
-        void *const moved = stk_record_reader_take(reader, new_capacity * each_bytes);
-        if (!moved) return NULL;
-        if (count) memcpy(moved, *items, count * each_bytes);
-        *items = moved;
-        *capacity = new_capacity;
-    }
-    return (char *)*items + count * each_bytes;
-}
-
-json_t *stk_json_get(const json_t *object, const char *key)
-{
-    json_t *const value = json_object_get(object, key);
-    return json_is_null(value) ? NULL : value;
-}
-
-stk_str stk_json_text(const json_t *string)
-{
-    return (stk_str){json_string_value(string), json_string_length(string)};
-}
-
-/* --- JSON --- */
-
-static stk_reason reason_of(const json_error_t *json)
-{
-    switch (json_error_code(json)) {
-    case json_error_duplicate_key: return STK_REASON_DUPLICATE_KEY;
-    case json_error_stack_overflow: return STK_REASON_RECORD_LIMIT;
-    case json_error_invalid_utf8: return STK_REASON_UTF8;
-    default: return STK_REASON_JSON;
-    }
-}
-
-/* *out is the caller's (json_decref).  what: the text's name in messages. */
-static stk_status parse_json(stk_record_reader *reader, json_t **out, stk_str text, const char *what)
-{
-    *out = NULL;
-    uint64_t lone_surrogates;
-    STK_TRY(stk_json_check(text, reader->rules->limits->json_depth, &lone_surrogates, reader->reason,
-                           reader->err));
-    if (lone_surrogates) {
-        char *const copy = stk_record_reader_take(reader, text.size_bytes);
-        if (!copy) return stk_record_reader_nomem(reader);
-        memcpy(copy, text.data, text.size_bytes);
-        stk_json_mend(copy, text.size_bytes);
-        text.data = copy;
-        reader->sample->notes |= STK_NOTE_LONE_SURROGATE;
-    }
-    json_error_t json;
-    *out = json_loadb(text.data, text.size_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &json);
-    if (*out) return STK_OK;
-    if (json_error_code(&json) == json_error_out_of_memory) return stk_record_reader_nomem(reader);
-    const bool too_large = json_error_code(&json) == json_error_numeric_overflow;
-    return stk_record_reader_fail(reader, reason_of(&json), "byte %d of the %s: %.*s%s", json.position, what,
-                           STK_STR_ARGS(stk_utf8_cut(stk_str_of(json.text), 130)),
-                           too_large ? ": write the number as a text" : "");
-}
 
 /* --- columns --- */
 
@@ -107,12 +16,12 @@ static stk_status find_column(stk_record_reader *reader, json_t **value, stk_str
     if (mapped.data) {
         const char *key;
         json_t *item;
-        json_object_foreach(reader->sample->root, key,
+        json_object_foreach(reader->record, key,
                             item) if (stk_str_is(mapped, key) && !json_is_null(item)) *value = item;
         return STK_OK;
     }
-    json_t *const first = stk_json_get(reader->sample->root, usual);
-    json_t *const second = other ? stk_json_get(reader->sample->root, other) : NULL;
+    json_t *const first = stk_json_get(reader->record, usual);
+    json_t *const second = other ? stk_json_get(reader->record, other) : NULL;
     if (first && second && !json_equal(first, second))
         return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "both `%s` and `%s`: say in `columns` which one holds", usual, other);
@@ -131,8 +40,8 @@ static size_t count_media(const json_t *value)
 static stk_status find_media(stk_record_reader *reader, json_t **value, stk_str mapped, const char *usual,
                              const char *other)
 {
-    json_t *const first = stk_json_get(reader->sample->root, usual);
-    json_t *const second = stk_json_get(reader->sample->root, other);
+    json_t *const first = stk_json_get(reader->record, usual);
+    json_t *const second = stk_json_get(reader->record, other);
     if (!mapped.data && (count_media(first) == 0 || count_media(second) == 0)) {
         *value = count_media(first) ? first : second;
         return STK_OK;
@@ -151,6 +60,8 @@ static stk_status read_shelf(stk_record_reader *reader)
     if (count_media(audios)) return stk_record_reader_fail(reader, STK_REASON_AUDIO, "audio is not supported yet");
     reader->shelf = images;
     reader->shelf_count = count_media(images);
+    const json_t *const objects = stk_json_get(reader->record, "objects");
+    reader->has_objects = json_object_size(objects) || json_array_size(objects) || json_string_length(objects);
     return STK_OK;
 }
 
@@ -171,20 +82,6 @@ static stk_status read_id(stk_record_reader *reader)
     return STK_OK;
 }
 
-/* Let the record own a value that was parsed from one of its texts: both stand where the text stood, which
- * keeps the text's own bytes alive. */
-static stk_status adopt(stk_record_reader *reader, json_t *text, json_t *parsed)
-{
-    json_t *const root = reader->sample->root;
-    json_t *const both = json_array();
-    void *at = json_object_iter(root);
-    while (at && json_object_iter_value(at) != text) at = json_object_iter_next(root, at);
-    const bool failed = json_array_append(both, text) | json_array_append_new(both, parsed);
-    if (!failed && at && json_object_iter_set_new(root, at, both) == 0) return STK_OK;
-    if (failed || !at) json_decref(both);
-    return stk_record_reader_nomem(reader);
-}
-
 /* A list, or a text that holds the JSON of one. */
 static stk_status read_tools(stk_record_reader *reader)
 {
@@ -193,8 +90,7 @@ static stk_status read_tools(stk_record_reader *reader)
     if (json_is_string(tools)) {
         if (json_string_length(tools) == 0) return STK_OK;
         json_t *parsed;
-        STK_TRY(parse_json(reader, &parsed, stk_json_text(tools), "text of `tools`"));
-        STK_TRY(adopt(reader, tools, parsed));
+        STK_TRY(stk_record_reader_json(reader, &parsed, stk_json_text(tools), "text of `tools`"));
         tools = parsed;
     }
     if (!tools) return STK_OK;
@@ -208,20 +104,13 @@ static stk_status read_tools(stk_record_reader *reader)
 
 /* --- turns --- */
 
-static stk_status find_messages(stk_record_reader *reader, const json_t **messages)
+/* A usual name of the column that has a value; a second one that has one too is a question for the user. */
+static stk_status find_usual(stk_record_reader *reader, const json_t **messages)
 {
     static const char *const names[] = {"conversations", "conversation", "messages"};
-    const json_t *const root = reader->sample->root;
-    const stk_str mapped = reader->rules->messages_column;
     const char *found = NULL;
-    *messages = NULL;
-    if (mapped.data) {
-        json_t *value;
-        STK_TRY(find_column(reader, &value, mapped, NULL, NULL));
-        *messages = value;
-    }
-    for (size_t i = 0; !mapped.data && i < sizeof names / sizeof *names; i++) {
-        const json_t *const value = stk_json_get(root, names[i]);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *const value = stk_json_get(reader->record, names[i]);
         if (!value) continue;
         if (found)
             return stk_record_reader_fail(
@@ -230,6 +119,40 @@ static stk_status find_messages(stk_record_reader *reader, const json_t **messag
                 names[i]);
         found = names[i];
         *messages = value;
+    }
+    return STK_OK;
+}
+
+/* TRL's `prompt` and `completion`, two lists of turns, as one. */
+static stk_status join_prompt(stk_record_reader *reader, const json_t **messages)
+{
+    json_t *const prompt = stk_json_get(reader->record, "prompt");
+    json_t *const completion = stk_json_get(reader->record, "completion");
+    if (!prompt || !completion) return STK_OK;
+    if (!json_is_array(prompt) || !json_is_array(completion))
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
+                                      "`prompt` and `completion` are no lists of turns: write each as a list of "
+                                      "{\"role\", \"content\"}");
+    json_t *joined;
+    STK_TRY(stk_record_reader_own(reader, &joined, json_array()));
+    if (json_array_extend(joined, prompt) || json_array_extend(joined, completion))
+        return stk_record_reader_nomem(reader);
+    reader->prompt_count = json_array_size(prompt);
+    *messages = joined;
+    return STK_OK;
+}
+
+static stk_status find_messages(stk_record_reader *reader, const json_t **messages)
+{
+    const stk_str mapped = reader->rules->messages_column;
+    *messages = NULL;
+    if (mapped.data) {
+        json_t *value;
+        STK_TRY(find_column(reader, &value, mapped, NULL, NULL));
+        *messages = value;
+    } else {
+        STK_TRY(find_usual(reader, messages));
+        if (!*messages) STK_TRY(join_prompt(reader, messages));
     }
     if (json_is_array(*messages)) return STK_OK;
     if (*messages) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "the conversation is no list of turns");
@@ -260,7 +183,8 @@ static stk_status detect(stk_record_reader *reader, stk_dialect *dialect, const 
 static stk_status read_system(stk_record_reader *reader, stk_turn *turn, bool *given)
 {
     json_t *system;
-    STK_TRY(find_column(reader, &system, reader->rules->system_column, "system", NULL));
+    const char *const other = reader->rules->dialect == STK_DIALECT_MS_SWIFT ? "system_prompt" : NULL;
+    STK_TRY(find_column(reader, &system, reader->rules->system_column, "system", other));
     *given = system && !(json_is_string(system) && json_string_length(system) == 0);
     if (!*given) return STK_OK;
     if (!json_is_string(system)) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "`system` is no text");
@@ -271,6 +195,38 @@ static stk_status read_system(stk_record_reader *reader, stk_turn *turn, bool *g
     return STK_OK;
 }
 
+/* Calls that stand in turns of their own, one after the other, are the calls of one turn. */
+static stk_status join_calls(stk_record_reader *reader, stk_turn *turn, const stk_turn *next)
+{
+    if (turn->train != next->train)
+        return stk_record_reader_fail(reader, STK_REASON_TURN_LOSS,
+                                      "its calls belong to the turn before, which is trained otherwise: give both "
+                                      "the same loss");
+    const size_t count = turn->call_count + next->call_count;
+    stk_tool_call *const call = stk_record_reader_take(reader, count * sizeof *call);
+    if (!call) return stk_record_reader_nomem(reader);
+    memcpy(call, turn->call, turn->call_count * sizeof *call);
+    memcpy(call + turn->call_count, next->call, next->call_count * sizeof *call);
+    turn->call = call;
+    turn->call_count = count;
+    return STK_OK;
+}
+
+/* The turns of the messages behind *turn_count others. */
+static stk_status place_turns(stk_record_reader *reader, const stk_message *message, size_t count, stk_turn *turn,
+                              size_t *turn_count)
+{
+    for (size_t i = 0; i < count; i++) {
+        reader->turn_number = i + 1;
+        if (i && message[i].is_call && message[i - 1].is_call)
+            STK_TRY(join_calls(reader, turn + *turn_count - 1, &message[i].turn));
+        else
+            turn[(*turn_count)++] = message[i].turn;
+    }
+    reader->turn_number = 0;
+    return STK_OK;
+}
+
 static stk_status read_turns(stk_record_reader *reader, const json_t *messages, stk_turn **turns, size_t *turn_count)
 {
     stk_dialect dialect;
@@ -278,20 +234,22 @@ static stk_status read_turns(stk_record_reader *reader, const json_t *messages, 
     if (count == 0) return stk_record_reader_fail(reader, STK_REASON_NO_ANSWER, "the conversation has no turns");
     STK_TRY(detect(reader, &dialect, messages));
     stk_turn *const turn = stk_record_reader_take(reader, (count + 1) * sizeof *turn);
-    if (!turn) return stk_record_reader_nomem(reader);
+    stk_message *const message = stk_record_reader_take(reader, count * sizeof *message);
+    if (!turn || !message) return stk_record_reader_nomem(reader);
     bool has_system;
     STK_TRY(read_system(reader, turn, &has_system));
     for (size_t i = 0; i < count; i++) {
         reader->turn_number = i + 1;
-        STK_TRY(stk_record_reader_turn(reader, turn + has_system + i, json_array_get(messages, i), dialect));
+        STK_TRY(stk_record_reader_turn(reader, message + i, json_array_get(messages, i), dialect));
     }
     reader->turn_number = 0;
-    if (has_system && turn[1].role == STK_ROLE_SYSTEM)
+    if (has_system && message[0].turn.role == STK_ROLE_SYSTEM)
         return stk_record_reader_fail(reader, STK_REASON_DIALECT,
                                "a `system` beside a first turn of the system: take one out");
+    STK_TRY(stk_record_reader_loss_list(reader, message, count));
     *turns = turn;
-    *turn_count = count + has_system;
-    return STK_OK;
+    *turn_count = has_system;
+    return place_turns(reader, message, count, turn, turn_count);
 }
 
 static stk_status note_turns(stk_record_reader *reader, const stk_turn *turn, size_t count)
@@ -306,6 +264,8 @@ static stk_status note_turns(stk_record_reader *reader, const stk_turn *turn, si
     if (turn[count - 1].role != STK_ROLE_ASSISTANT) reader->sample->notes |= STK_NOTE_NO_FINAL_ANSWER;
     return STK_OK;
 }
+
+/* --- tags and media --- */
 
 static const char *plural(size_t count)
 {
@@ -325,23 +285,43 @@ static stk_status compare_counts(stk_record_reader *reader)
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (kinds[i].tags == kinds[i].media) continue;
-        return stk_record_reader_fail(reader, STK_REASON_TAGS, "%zu <%s> tag%s and %zu %s%s: each tag needs one",
-                               kinds[i].tags, kinds[i].noun, plural(kinds[i].tags), kinds[i].media,
-                               kinds[i].noun, plural(kinds[i].media));
+        const char *const advice = kinds[i].tags ? "each tag needs one"
+                                                 : "write the tags, or say format: ms-swift to show them before the "
+                                                   "first turn's text";
+        return stk_record_reader_fail(reader, STK_REASON_TAGS, "%zu <%s> tag%s and %zu %s%s: %s", kinds[i].tags,
+                                      kinds[i].noun, plural(kinds[i].tags), kinds[i].media, kinds[i].noun,
+                                      plural(kinds[i].media), advice);
     }
     return STK_OK;
 }
 
-static stk_status read_record(stk_record_reader *reader, stk_str record)
+/* As ms-swift: images that no tag takes are shown before the text of the first turn that is not the system's, ahead of
+ * those that have tags.  It counts tags of all roles; one that Stoker reads as text would make another picture here. */
+static stk_status add_missing_tags(stk_record_reader *reader, const json_t *messages, stk_turn **turn, size_t *turn_count)
+{
+    if (reader->rules->dialect != STK_DIALECT_MS_SWIFT || reader->tag_count >= reader->shelf_count) return STK_OK;
+    if (reader->verbatim_tag_count)
+        return stk_record_reader_fail(reader, STK_REASON_TAGS,
+                                      "more images than <image> tags, and an <image> in a turn of the system or the "
+                                      "assistant, where it is text: write all tags into turns of the user");
+    reader->lead_tag_count = reader->shelf_count - reader->tag_count;
+    reader->sample->notes |= STK_NOTE_TAGS_ADDED;
+    reader->media_count = reader->tag_count = reader->video_tag_count = reader->audio_tag_count = 0;
+    return read_turns(reader, messages, turn, turn_count);
+}
+
+static stk_status read_record(stk_record_reader *reader, stk_str text)
 {
     stk_sample *const sample = reader->sample;
-    if (record.size_bytes > reader->rules->limits->record_bytes)
+    if (text.size_bytes > reader->rules->limits->record_bytes)
         return stk_record_reader_fail(reader, STK_REASON_RECORD_LIMIT,
-                               "%zu bytes, and limits.record_bytes is %" PRIu64, record.size_bytes,
+                               "%zu bytes, and limits.record_bytes is %" PRIu64, text.size_bytes,
                                reader->rules->limits->record_bytes);
-    STK_TRY(parse_json(reader, &sample->root, record, "record"));
-    if (!json_is_object(sample->root))
+    json_t *record;
+    STK_TRY(stk_record_reader_json(reader, &record, text, "record"));
+    if (!json_is_object(record))
         return stk_record_reader_fail(reader, STK_REASON_DIALECT, "the record is no object");
+    reader->record = record;
     STK_TRY(read_id(reader));
     STK_TRY(read_shelf(reader));
     STK_TRY(read_tools(reader));
@@ -351,6 +331,7 @@ static stk_status read_record(stk_record_reader *reader, stk_str record)
     size_t turn_count = 0;
     STK_TRY(find_messages(reader, &messages));
     STK_TRY(read_turns(reader, messages, &turn, &turn_count));
+    STK_TRY(add_missing_tags(reader, messages, &turn, &turn_count));
     STK_TRY(compare_counts(reader));
     STK_TRY(note_turns(reader, turn, turn_count));
     sample->turn = turn;

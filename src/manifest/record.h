@@ -1,9 +1,10 @@
 /* record.h - one record of a manifest, of any dialect, to a sample.
  *
- * Dialects: LLaVA / qwen-vl-finetune (turns of `from` and `value`) and OpenAI (turns of `role` and `content`, content a
- * string or parts).  Told apart by the keys of the first turn.  In both, `<image>`, `<video>` and `<audio>` in the text
- * of user and tool turns are tags, which take the record's media (`image`, `images`) in order; text of system and
- * assistant turns is verbatim.  A key with the value null is an absent key.
+ * Dialects (docs/manifests.md): LLaVA / qwen-vl-finetune and ShareGPT (turns of `from` and `value`), OpenAI (turns of
+ * `role` and `content`, content a string or parts), ms-swift (either key, in any mixture).  The first two forms are told
+ * apart by the keys of the first turn; what only ms-swift reads has to be declared.  In all, `<image>`, `<video>` and
+ * `<audio>` in the text of user and tool turns are tags, which take the record's media (`image`, `images`) in order;
+ * text of system and assistant turns is verbatim.  A key with the value null is an absent key.
  *
  * Nothing of a record's media is left out in silence: what is not supported, does not match or has no place is a
  * record error. */
@@ -52,9 +53,6 @@ void stk_sample_init(stk_sample *sample);
 stk_status stk_record_parse(stk_sample *sample, const stk_record_rules *rules, stk_str record, stk_reason *reason,
                             stk_error *err) STK_MUST_USE;
 void stk_sample_deinit(stk_sample *sample);
-
-/* The usual meaning of a role's name ("human", "gpt", "observation", ...); false: it has none. */
-bool stk_role_find(stk_role *role, stk_str name);
 
 /* What people see of a sample (interface.md, "Sample id"): "set/id"; "set#line" when the record has no id, the id is a
  * repeated one, or the whole would not fit.  Control characters are escaped (\n, \x1b, \u0085). */

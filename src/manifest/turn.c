@@ -1,4 +1,4 @@
-/* turn.c - one turn of a conversation: its role, its text cut at tags, its parts, its calls. */
+/* turn.c - one turn of a conversation: its role, its text cut at tags, its parts. */
 #include "manifest/record_reader.h"
 
 #include "manifest/json_check.h"
@@ -6,8 +6,16 @@
 static const stk_role_mapping usual_roles[] = {
     {{"user", 4}, STK_ROLE_USER},           {{"human", 5}, STK_ROLE_USER},
     {{"assistant", 9}, STK_ROLE_ASSISTANT}, {{"gpt", 3}, STK_ROLE_ASSISTANT},
-    {{"system", 6}, STK_ROLE_SYSTEM},       {{"tool", 4}, STK_ROLE_TOOL},
-    {{"observation", 11}, STK_ROLE_TOOL},   {{"function_response", 17}, STK_ROLE_TOOL},
+    {{"bot", 3}, STK_ROLE_ASSISTANT},       {{"system", 6}, STK_ROLE_SYSTEM},
+    {{"developer", 9}, STK_ROLE_SYSTEM},    {{"tool", 4}, STK_ROLE_TOOL},
+    {{"tool_response", 13}, STK_ROLE_TOOL}, {{"observation", 11}, STK_ROLE_TOOL},
+    {{"observations", 12}, STK_ROLE_TOOL},  {{"function_response", 17}, STK_ROLE_TOOL},
+};
+
+/* Turns of the assistant whose content is nothing but calls. */
+static const stk_role_mapping call_roles[] = {
+    {{"function_call", 13}, STK_ROLE_ASSISTANT},
+    {{"tool_call", 9}, STK_ROLE_ASSISTANT},
 };
 
 static bool find_role(stk_role *role, const stk_role_mapping *mapping, size_t count, stk_str name)
@@ -20,47 +28,25 @@ static bool find_role(stk_role *role, const stk_role_mapping *mapping, size_t co
     return false;
 }
 
-bool stk_role_find(stk_role *role, stk_str name)
-{
-    return find_role(role, usual_roles, sizeof usual_roles / sizeof *usual_roles, name);
-}
-
-static stk_status read_role(stk_record_reader *reader, stk_turn *turn, const json_t *json, const char *key)
+static stk_status read_role(stk_record_reader *reader, stk_message *message, const json_t *json, const char *key)
 {
     const json_t *const value = stk_json_get(json, key);
     if (!json_is_string(value))
         return stk_record_reader_fail(reader, STK_REASON_DIALECT, "no `%s`, or it is no text", key);
     const stk_str name = stk_json_text(value);
     const stk_record_rules *const rules = reader->rules;
-    if (find_role(&turn->role, rules->role, rules->role_count, name) || stk_role_find(&turn->role, name))
+    stk_role *const role = &message->turn.role;
+    if (find_role(role, rules->role, rules->role_count, name) ||
+        find_role(role, usual_roles, sizeof usual_roles / sizeof *usual_roles, name))
         return STK_OK;
+    message->is_call = find_role(role, call_roles, sizeof call_roles / sizeof *call_roles, name);
+    if (message->is_call) return STK_OK;
     const stk_str shown = stk_utf8_cut(name, 60);
     return stk_record_reader_fail(
         reader, STK_REASON_ROLE,
         "no mapping for the role \"%.*s\": add roles: {\"%.*s\": user, assistant, system or tool} to its "
         "data set",
         STK_STR_ARGS(shown), STK_STR_ARGS(shown));
-}
-
-/* `train`: true or false.  `loss`: the same, or 0 and 1 as ms-swift writes it. */
-static stk_status read_train(stk_record_reader *reader, stk_turn *turn, const json_t *json)
-{
-    static const char *const keys[] = {"train", "loss"};
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *const value = stk_json_get(json, keys[i]);
-        if (!value) continue;
-        const bool is_number = i == 1 && json_is_number(value);
-        const double number = is_number ? json_number_value(value) : 0;
-        if (!json_is_boolean(value) && !(is_number && (number == 0 || number == 1)))
-            return stk_record_reader_fail(reader, STK_REASON_DIALECT, "`%s` is not %s", keys[i],
-                                   i ? "true, false, 0 or 1" : "true or false");
-        const stk_train train = json_is_true(value) || number == 1 ? STK_TRAIN_YES : STK_TRAIN_NO;
-        if (turn->train != STK_TRAIN_BY_RULE && turn->train != train)
-            return stk_record_reader_fail(reader, STK_REASON_DIALECT,
-                                   "`train` and `loss` say the opposite of each other");
-        turn->train = train;
-    }
-    return STK_OK;
 }
 
 /* --- parts --- */
@@ -158,18 +144,73 @@ static bool has_media(stk_role role)
     return role == STK_ROLE_USER || role == STK_ROLE_TOOL;
 }
 
+/* Bytes of the <img>PATH</img> at text, ms-swift's older way to show a picture; 0: there is none. */
+static size_t img_size(const char *text, size_t size_bytes, stk_str *path)
+{
+    enum { OPEN = 5, CLOSE = 6 };
+    if (size_bytes < OPEN + 1 + CLOSE || memcmp(text, "<img>", OPEN) != 0) return 0;
+    const char *const close = memmem(text + OPEN + 1, size_bytes - OPEN - 1, "</img>", CLOSE);
+    if (!close) return 0;
+    *path = (stk_str){text + OPEN, (size_t)(close - text) - OPEN};
+    return memchr(path->data, '\n', path->size_bytes) ? 0 : OPEN + path->size_bytes + CLOSE;
+}
+
+/* The picture of an <img> where a record has no others; *size 0: the text stays text. */
+static stk_status read_img(stk_record_reader *reader, size_t *size, const char *text, size_t size_bytes, stk_str *path)
+{
+    const stk_dialect dialect = reader->rules->dialect;
+    *size = 0;
+    if (reader->shelf_count || (dialect != STK_DIALECT_MS_SWIFT && dialect != STK_DIALECT_DETECT)) return STK_OK;
+    *size = img_size(text, size_bytes, path);
+    if (*size == 0 || dialect == STK_DIALECT_MS_SWIFT) return STK_OK;
+    return stk_record_reader_fail(reader, STK_REASON_TAGS,
+                                  "<img>%.*s</img> is a picture for ms-swift and text for others: say format: ms-swift, "
+                                  "or llava or openai to keep the text",
+                                  STK_STR_ARGS(stk_utf8_cut(*path, 60)));
+}
+
+/* What ms-swift puts the boxes of `objects` for is no text. */
+static stk_status check_boxes(stk_record_reader *reader, stk_str text)
+{
+    static const char *const marks[] = {"<bbox>", "<ref-object>"};
+    for (size_t i = 0; reader->has_objects && i < sizeof marks / sizeof *marks; i++)
+        if (memmem(text.data, text.size_bytes, marks[i], strlen(marks[i])))
+            return stk_record_reader_fail(reader, STK_REASON_GROUNDING,
+                                          "%s stands for one of `objects`: write the names and boxes into the text as "
+                                          "the model is to see them, and take `objects` out",
+                                          marks[i]);
+    return STK_OK;
+}
+
+/* A text without tags: of the system and the assistant, where templates show no media. */
+static stk_status read_verbatim(stk_record_reader *reader, part_list *list, stk_role role, stk_str text)
+{
+    if (reader->rules->dialect == STK_DIALECT_MS_SWIFT && memmem(text.data, text.size_bytes, "<image>", 7))
+        reader->verbatim_tag_count++;
+    return add_text(reader, list, role, text);
+}
+
 static stk_status read_text(stk_record_reader *reader, part_list *list, stk_role role, stk_str text)
 {
+    STK_TRY(check_boxes(reader, text));
+    if (!has_media(role)) return read_verbatim(reader, list, role, text);
     size_t begin = 0;
-    for (size_t at = 0; has_media(role) && at < text.size_bytes;) {
+    for (size_t at = 0; at < text.size_bytes;) {
         const char *const found = memchr(text.data + at, '<', text.size_bytes - at);
         if (!found) break;
         at = (size_t)(found - text.data);
-        stk_media_kind kind;
-        const size_t size = tag_size(found, text.size_bytes - at, &kind);
+        const size_t left = text.size_bytes - at;
+        stk_media_kind kind = STK_MEDIA_IMAGE;
+        stk_str path = {0};
+        size_t size = tag_size(found, left, &kind);
+        if (!size) STK_TRY(read_img(reader, &size, found, left, &path));
         if (size) {
             STK_TRY(add_text(reader, list, role, (stk_str){text.data + begin, at - begin}));
-            STK_TRY(add_tag(reader, list, kind));
+            if (path.data) {
+                STK_TRY(stk_record_reader_address_image(reader, path));
+                STK_TRY(add_last_medium(reader, list));
+            } else
+                STK_TRY(add_tag(reader, list, kind));
             begin = at + size;
         }
         at += size ? size : 1;
@@ -265,9 +306,40 @@ static stk_status read_part(stk_record_reader *reader, part_list *list, stk_role
     return read_image_part(reader, list, role, part, type);
 }
 
+/* --- one message --- */
+
+/* The key under which a turn has a thing: ms-swift knows both names, in any mixture. */
+static stk_status find_key(stk_record_reader *reader, const char **key, const json_t *json, stk_dialect dialect,
+                           const char *openai, const char *llava)
+{
+    *key = dialect == STK_DIALECT_LLAVA || dialect == STK_DIALECT_SHAREGPT ? llava : openai;
+    const char *const other = *key == llava ? openai : llava;
+    const json_t *const value = stk_json_get(json, *key), *const second = stk_json_get(json, other);
+    if (dialect != STK_DIALECT_MS_SWIFT) {
+        if (value || !second) return STK_OK;
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
+                                      "no `%s`, but `%s`: say format: ms-swift, which reads both", *key, other);
+    }
+    if (value && second && !json_equal(value, second))
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "both `%s` and `%s`: take one out", *key, other);
+    if (!value && second) *key = other;
+    return STK_OK;
+}
+
+static stk_status add_lead_tags(stk_record_reader *reader, part_list *list, stk_role role)
+{
+    if (!has_media(role))
+        return stk_record_reader_fail(reader, STK_REASON_TAGS,
+                                      "images without tags belong before the first turn, but it is the assistant's, "
+                                      "which shows none: write their <image> tags into a turn of the user");
+    for (; reader->lead_tag_count; reader->lead_tag_count--) STK_TRY(add_tag(reader, list, STK_MEDIA_IMAGE));
+    return STK_OK;
+}
+
 static stk_status read_content(stk_record_reader *reader, stk_turn *turn, const json_t *content)
 {
     part_list list = {0};
+    if (reader->lead_tag_count && turn->role != STK_ROLE_SYSTEM) STK_TRY(add_lead_tags(reader, &list, turn->role));
     if (json_is_string(content)) STK_TRY(read_text(reader, &list, turn->role, stk_json_text(content)));
     for (size_t i = 0; i < json_array_size(content); i++)
         STK_TRY(read_part(reader, &list, turn->role, json_array_get(content, i)));
@@ -276,67 +348,31 @@ static stk_status read_content(stk_record_reader *reader, stk_turn *turn, const 
     return STK_OK;
 }
 
-/* --- calls --- */
-
-/* {"type": "function", "function": {"name", "arguments"}}, or {"name", "arguments"}. */
-static stk_status read_call(stk_record_reader *reader, stk_tool_call *call, const json_t *json)
+stk_status stk_record_reader_turn(stk_record_reader *reader, stk_message *message, const json_t *json,
+                                  stk_dialect dialect)
 {
-    const json_t *const inner = stk_json_get(json, "function");
-    const json_t *const function = json_is_object(inner) ? inner : json;
-    const json_t *const name = stk_json_get(function, "name");
-    call->arguments = stk_json_get(function, "arguments");
-    if (!json_is_string(name) || !call->arguments)
-        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "a tool call without name or arguments");
-    call->name = stk_json_text(name);
-    return STK_OK;
-}
-
-static stk_status read_calls(stk_record_reader *reader, stk_turn *turn, const json_t *json)
-{
-    const json_t *const calls = stk_json_get(json, "tool_calls");
-    if (stk_json_get(json, "function_call"))
-        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
-                               "`function_call` is not read: write it as tool_calls");
-    if (!calls || (json_is_array(calls) && json_array_size(calls) == 0)) return STK_OK;
-    if (!json_is_array(calls)) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "`tool_calls` is no list");
-    if (turn->role != STK_ROLE_ASSISTANT)
-        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
-                               "`tool_calls` in a turn that is not the assistant's");
-    turn->call_count = json_array_size(calls);
-    stk_tool_call *const call = stk_record_reader_take(reader, turn->call_count * sizeof *call);
-    if (!call) return stk_record_reader_nomem(reader);
-    turn->call = call;
-    for (size_t i = 0; i < turn->call_count; i++)
-        STK_TRY(read_call(reader, call + i, json_array_get(calls, i)));
-    return STK_OK;
-}
-
-static stk_status read_reasoning(stk_record_reader *reader, stk_turn *turn, const json_t *json)
-{
-    const json_t *const reasoning = stk_json_get(json, "reasoning_content");
-    if (!reasoning || turn->role != STK_ROLE_ASSISTANT) return STK_OK;
-    if (!json_is_string(reasoning))
-        return stk_record_reader_fail(reader, STK_REASON_DIALECT, "`reasoning_content` is no text");
-    turn->reasoning = stk_json_text(reasoning);
-    return STK_OK;
-}
-
-stk_status stk_record_reader_turn(stk_record_reader *reader, stk_turn *turn, const json_t *json, stk_dialect dialect)
-{
-    const bool is_openai = dialect == STK_DIALECT_OPENAI;
-    const char *const content_key = is_openai ? "content" : "value";
+    *message = (stk_message){0};
+    stk_turn *const turn = &message->turn;
     if (!json_is_object(json)) return stk_record_reader_fail(reader, STK_REASON_DIALECT, "the turn is no object");
-    STK_TRY(read_role(reader, turn, json, is_openai ? "role" : "from"));
-    STK_TRY(read_train(reader, turn, json));
-    if (is_openai) {
-        STK_TRY(read_calls(reader, turn, json));
-        STK_TRY(read_reasoning(reader, turn, json));
-    }
+    const char *role_key, *content_key;
+    STK_TRY(find_key(reader, &role_key, json, dialect, "role", "from"));
+    STK_TRY(read_role(reader, message, json, role_key));
+    STK_TRY(find_key(reader, &content_key, json, dialect, "content", "value"));
+    STK_TRY(stk_record_reader_loss(reader, turn, json, dialect));
     const json_t *const content = stk_json_get(json, content_key);
-    if (content ? !json_is_string(content) && !(is_openai && json_is_array(content))
+    if (message->is_call) {
+        if (reader->lead_tag_count) return add_lead_tags(reader, NULL, turn->role);
+        return stk_record_reader_call_content(reader, turn, content);
+    }
+    const bool has_parts = dialect == STK_DIALECT_OPENAI || dialect == STK_DIALECT_MS_SWIFT;
+    if (has_parts) {
+        STK_TRY(stk_record_reader_calls(reader, turn, json));
+        STK_TRY(stk_record_reader_reasoning(reader, turn, json));
+    }
+    if (content ? !json_is_string(content) && !(has_parts && json_is_array(content))
                 : turn->call_count == 0 && !turn->reasoning.data)
         return stk_record_reader_fail(reader, STK_REASON_DIALECT, "%s `%s`, or it is no text%s",
-                               content ? "not a usable" : "no", content_key,
-                               is_openai ? " and no list of parts" : "");
+                                      content ? "not a usable" : "no", content_key,
+                                      has_parts ? " and no list of parts" : "");
     return read_content(reader, turn, content);
 }

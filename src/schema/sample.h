@@ -30,7 +30,7 @@ typedef enum stk_train { STK_TRAIN_BY_RULE, STK_TRAIN_NO, STK_TRAIN_YES } stk_tr
 
 typedef struct stk_turn {
     stk_role role;
-    stk_train train;          /* the turn's own `train` or `loss` key */
+    stk_train train;          /* the turn's own `train`, `loss`, ... */
     const stk_turn_part *part;
     size_t part_count;
     const stk_tool_call *call; /* of an assistant turn */
@@ -61,6 +61,7 @@ enum {
     STK_NOTE_PLACEHOLDER = 1u << 12,         /* <|placeholder|> is typed: some releases make a pad of it */
     STK_NOTE_THINK_CLOSED = 1u << 13,        /* an answer has </think> and no <think> before it */
     STK_NOTE_TAG_SPACE = 1u << 14,           /* tag_space: strip takes white space away; set by the manifest */
+    STK_NOTE_TAGS_ADDED = 1u << 15,          /* ms-swift: images without tags were put before the first turn's text */
 };
 
 typedef struct stk_sample {
@@ -72,7 +73,7 @@ typedef struct stk_sample {
     const json_t *tools; /* an array; NULL: none */
     uint32_t notes;      /* STK_NOTE_* */
 
-    json_t *root;  /* owned */
+    json_t *root;  /* owned: an array of the record and of the texts in it that are JSON themselves */
     stk_pool pool; /* owned */
 } stk_sample;
 

@@ -205,14 +205,17 @@ static void columns_and_roles(void)
                                       {STR("function_call"), STK_ROLE_ASSISTANT},
                                       {STR("user"), STK_ROLE_TOOL}};
     refuse("{\"messages\":[{\"role\":\"Doctor\",\"content\":\"a\"}]}", STK_REASON_ROLE,
-           "turn 1: no mapping for the role \"Doctor\"");
-    refuse("{\"conversations\":[{\"from\":\"function_call\",\"value\":\"a\"}]}", STK_REASON_ROLE,
-           "\"function_call\"");
+           "turn 1: no mapping for the role \"Doctor\": add roles: {\"Doctor\": user, assistant, system or tool}");
+    expect("{\"messages\":[{\"role\":\"developer\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u\"},"
+           "{\"role\":\"tool_response\",\"content\":\"t\"},{\"role\":\"bot\",\"content\":\"a\"}]}",
+           "S's' U'u' T't' A'a'");
     rules.role = roles;
     rules.role_count = 3;
     expect("{\"messages\":[{\"role\":\"user\",\"content\":\"t\"},{\"role\":\"human\",\"content\":\"u\"},{"
            "\"role\":\"Doctor\",\"content\":\"a\"}]}",
            "T't' U'u' A'a'");
+    /* A role of the configuration is that, and no turn of calls. */
+    expect("{\"conversations\":[{\"from\":\"function_call\",\"value\":\"a\"}]}", "A'a'");
     reset();
     rules.id_column = STR("key");
     rules.messages_column = STR("dialog");
@@ -279,17 +282,60 @@ static void train_and_loss_keys(void)
            "\"5\",\"train\":false,\"loss\":0}]}",
            "U'u' A+'1' A-'2' A+'3' A-'4' A-'5'");
     expect("{\"conversations\":[{\"from\":\"gpt\",\"value\":\"a\",\"train\":false}]}", "A-'a'");
-    static const char *const wrong[] = {"\"train\":1",  "\"train\":\"yes\"", "\"loss\":2",
-                                        "\"loss\":0.5", "\"loss\":\"1\"",    "\"loss\":[]"};
+    static const char *const wrong[] = {"\"train\":2",   "\"train\":\"yes\"", "\"loss\":-1",       "\"loss\":0.5",
+                                        "\"loss\":\"1\"", "\"loss\":[]",       "\"loss_scale\":0.3", "\"weight\":{}"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char record[200];
         snprintf(record, sizeof record, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",%s}]}",
                  wrong[i]);
-        refuse(record, STK_REASON_DIALECT,
-               i < 2 ? "turn 1: `train` is not true or false" : "turn 1: `loss` is not true, false, 0 or 1");
+        refuse(record, STK_REASON_TURN_LOSS, "that is not true, false, 0 or 1: a turn is trained as a whole");
     }
+    CHECK_HAS(err.message, "turn 1: a `weight`");
     refuse("{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"train\":true,\"loss\":0}]}",
-           STK_REASON_DIALECT, "opposite");
+           STK_REASON_TURN_LOSS, "turn 1: `loss` says the opposite");
+    refuse("{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"train_detail\":[{\"train\":false}]}]}",
+           STK_REASON_TURN_LOSS, "pieces of a turn");
+    /* axolotl trains any turn that says so; OpenAI's weight and ms-swift's loss_scale are of answers. */
+    expect("{\"messages\":[{\"role\":\"user\",\"content\":\"u\",\"train\":1,\"weight\":0},{\"role\":\"assistant\","
+           "\"content\":\"a\",\"weight\":0,\"train_detail\":[]},{\"role\":\"user\",\"content\":\"u\",\"weight\":1,"
+           "\"loss_scale\":1},{\"role\":\"assistant\",\"content\":\"b\",\"loss_scale\":1.0,\"weight\":1}]}",
+           "U+'u' A-'a' U'u' A+'b'");
+    rules.dialect = STK_DIALECT_MS_SWIFT;
+    expect("{\"messages\":[{\"role\":\"user\",\"content\":\"u\",\"loss\":true},{\"role\":\"assistant\",\"content\":"
+           "\"a\",\"loss\":true}]}",
+           "U'u' A+'a'");
+}
+
+/* A conversation u, a, u, a, a with more keys. */
+static const char *five_turns(const char *more)
+{
+    static char record[1000];
+    snprintf(record, sizeof record,
+             "{%s\"conversations\":[{\"from\":\"human\",\"value\":\"1\"},{\"from\":\"gpt\",\"value\":\"2\"},{\"from\":"
+             "\"human\",\"value\":\"3\"},{\"from\":\"gpt\",\"value\":\"4\",\"train\":null},{\"from\":\"gpt\",\"value\":"
+             "\"5\",\"train\":true}]}",
+             more);
+    return record;
+}
+
+/* C14: a record's list of weights has one entry for each turn or one for each answer; any other length is an error. */
+static void lists_of_weights_fit_the_turns(void)
+{
+    reset();
+    expect(five_turns(""), "U'1' A'2' U'3' A'4' A+'5'");
+    expect(five_turns("\"weights\":[0,1,null],"), "U'1' A-'2' U'3' A+'4' A+'5'");
+    expect(five_turns("\"loss\":[0,false,1,0.0,true],"), "U-'1' A-'2' U+'3' A-'4' A+'5'");
+    expect(five_turns("\"loss\":0.7,\"weights\":null,"), "U'1' A'2' U'3' A'4' A+'5'");
+    expect(five_turns("\"system\":\"s\",\"loss\":[1,0,1],"), "S's' U'1' A+'2' U'3' A-'4' A+'5'");
+    refuse(five_turns("\"weights\":[0,1],"), STK_REASON_TURN_LOSS,
+           "2 entries in `weights` for 5 turns, 3 of them the assistant's");
+    refuse(five_turns("\"loss\":[],"), STK_REASON_TURN_LOSS, "0 entries in `loss`");
+    refuse(five_turns("\"loss\":[1,1,0.5],"), STK_REASON_TURN_LOSS, "turn 5: a `loss` 0.5 that is not");
+    refuse(five_turns("\"loss\":[1,1,0],"), STK_REASON_TURN_LOSS, "turn 5: `loss` says the opposite");
+    refuse(five_turns("\"loss\":[1,1,1],\"weights\":[0,1,1],"), STK_REASON_TURN_LOSS,
+           "turn 2: `weights` says the opposite");
+    rules.dialect = STK_DIALECT_MS_SWIFT;
+    expect(five_turns("\"loss\":[1,1,1,1,1],"), "U'1' A+'2' U'3' A+'4' A+'5'");
 }
 
 static void tools_calls_and_reasoning(void)
@@ -353,6 +399,181 @@ static void tag_space_strip_as_finetune(void)
            "\"},{\"from\":\"tool\",\"value\":\" t \"}]}",
            "U A' a ' T' t '");
     expect(chat("[{\"type\":\"text\",\"text\":\" a \"}]", ""), "U'a' A'ok'");
+    /* Where the rule would change a record is noted under either. */
+    reset();
+    expect(llava("\"<image>\\nWhat?\"", ",\"image\":\"1\""), "U<0>'\nWhat?' A'ok' /m/1");
+    CHECK_INT(sample.notes, STK_NOTE_TAG_SPACE);
+    expect(llava("\"<image>What?\"", ",\"image\":\"1\""), "U<0>'What?' A'ok' /m/1");
+    CHECK_INT(sample.notes, 0);
+}
+
+/* --- ms-swift --- */
+
+static void ms_swift_reads_both_keys_in_any_mixture(void)
+{
+    reset();
+    rules.dialect = STK_DIALECT_MS_SWIFT;
+    static const char mixed[] =
+        "{\"conversation\":[{\"from\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"u\"}]},{\"role\":\"gpt\","
+        "\"value\":\"a\"},{\"role\":\"human\",\"from\":null,\"value\":\"v\",\"content\":\"v\"},{\"from\":\"bot\","
+        "\"value\":\"b\"}],\"system_prompt\":\"s\"}";
+    expect(mixed, "S's' U'u' A'a' U'v' A'b'");
+    refuse("{\"messages\":[{\"role\":\"user\",\"from\":\"gpt\",\"value\":\"a\"}]}", STK_REASON_DIALECT,
+           "turn 1: both `role` and `from`: take one out");
+    refuse("{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"value\":\"b\"}]}", STK_REASON_DIALECT,
+           "turn 1: both `content` and `value`: take one out");
+    refuse("{\"messages\":[{\"content\":\"a\"}]}", STK_REASON_DIALECT, "turn 1: no `role`");
+    rules.dialect = STK_DIALECT_DETECT;
+    refuse(mixed, STK_REASON_DIALECT, "turn 1: no `value`, but `content`: say format: ms-swift");
+    refuse("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"value\":\"b\"}]}",
+           STK_REASON_DIALECT, "turn 2: no `content`, but `value`: say format: ms-swift, which reads both");
+}
+
+static void ms_swift_puts_missing_tags_first(void)
+{
+    reset();
+    rules.dialect = STK_DIALECT_MS_SWIFT;
+    expect(chat("\"u\"", ",\"images\":[\"1\",\"2\"]"), "U<0><1>'u' A'ok' /m/1 /m/2");
+    CHECK_INT(sample.notes, STK_NOTE_TAGS_ADDED);
+    expect(chat("\"x<image>\"", ",\"images\":[\"1\",\"2\"]"), "U<0>'x'<1> A'ok' /m/1 /m/2");
+    expect(chat("[{\"type\":\"text\",\"text\":\"u\"},{\"type\":\"image\",\"image\":\"own\"}]", ",\"image\":\"1\""),
+           "U<0>'u'<1> A'ok' /m/1 /m/own");
+    expect("{\"system\":\"s\",\"images\":[\"1\",\"2\"],\"messages\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":"
+           "\"assistant\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"v<image>\"},{\"role\":\"assistant\","
+           "\"content\":\"b\"}]}",
+           "S's' U<0>'u' A'a' U'v'<1> A'b' /m/1 /m/2");
+    /* An <image> of the assistant is text: harmless where no tag is missing, and else a question of what was meant. */
+    static const char verbatim[] = "{\"images\":[\"1\"],\"messages\":[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":"
+                                   "\"assistant\",\"content\":\"an <image>\"}]}";
+    char record[400];
+    snprintf(record, sizeof record, verbatim, "<image>");
+    expect(record, "U<0> A'an <image>' /m/1");
+    CHECK_INT(sample.notes, 0);
+    snprintf(record, sizeof record, verbatim, "u");
+    refuse(record, STK_REASON_TAGS, "an <image> in a turn of the system or the assistant, where it is text");
+    refuse("{\"images\":[\"1\"],\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}]}", STK_REASON_TAGS,
+           "turn 1: images without tags belong before the first turn, but it is the assistant's");
+    refuse("{\"images\":[\"1\"],\"messages\":[{\"role\":\"tool_call\",\"content\":{\"name\":\"f\",\"arguments\":{}}}]}",
+           STK_REASON_TAGS, "but it is the assistant's");
+    /* Surplus tags only warn there; here they are an error as everywhere. */
+    refuse(chat("\"<image><image>\"", ",\"images\":[\"1\"]"), STK_REASON_TAGS, "2 <image> tags and 1 image: each tag");
+    refuse(chat("\"<video>\"", ",\"images\":[\"1\"]"), STK_REASON_TAGS, "1 <video> tag and 0 videos");
+}
+
+static void ms_swift_images_inside_the_text(void)
+{
+    reset();
+    static const char legacy[] = "\"Picture 1:<img>a/b.jpg</img>\\nand<img>c</img> <img></img><img>d\\n</img>?\"";
+    rules.dialect = STK_DIALECT_MS_SWIFT;
+    expect(chat(legacy, ""), "U'Picture 1:'<0>'\nand'<1>' <img></img><img>d\n</img>?' A'ok' /m/a/b.jpg /m/c");
+    /* As there: with images of its own a record has no such pictures. */
+    expect(chat("\"<image><img>c</img>\"", ",\"images\":[\"1\"]"), "U<0>'<img>c</img>' A'ok' /m/1");
+    expect(chat("[{\"type\":\"text\",\"text\":\"<img>c</img>\"}]", ",\"images\":[]"), "U<0> A'ok' /m/c");
+    refuse(chat("\"<img>/etc/passwd</img>\"", ""), STK_REASON_DENIED, "outside media_root");
+    rules.dialect = STK_DIALECT_DETECT;
+    refuse(chat(legacy, ""), STK_REASON_TAGS, "turn 1: <img>a/b.jpg</img> is a picture for ms-swift");
+    rules.dialect = STK_DIALECT_OPENAI;
+    expect(chat("\"<img>c</img>\"", ""), "U'<img>c</img>' A'ok'");
+}
+
+/* Calls in turns of their own, as ms-swift and LLaMA-Factory write them. */
+static void calls_in_turns_of_their_own(void)
+{
+    reset();
+    static const char calls[] =
+        "{\"conversations\":[{\"from\":\"human\",\"value\":\"u\"},{\"from\":\"function_call\",\"value\":\"%s\"},{"
+        "\"from\":\"observation\",\"value\":\"r\"},{\"from\":\"gpt\",\"value\":\"a\"}]}";
+    static const struct {
+        const char *value, *shown;
+    } known[] = {
+        {"{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"b\\\": 1, \\\"a\\\": [2.50]}}", "{f {\"b\":1,\"a\":[2.5]}}"},
+        {" [{\\\"name\\\":\\\"f\\\",\\\"arguments\\\":\\\"x\\\"},{\\\"function\\\":{\\\"name\\\":\\\"g\\\",\\\"arguments\\\":{}}}]\\n",
+         "{f \"x\"}{g {}}"},
+    };
+    static const struct {
+        const char *value;
+        stk_reason reason;
+        const char *words;
+    } wrong[] = {
+        {"I call f.", STK_REASON_JSON, "turn 2: byte 1 of the text of a tool call: '[' or '{' expected"},
+        {"", STK_REASON_JSON, "of the text of a tool call"},
+        {"[]", STK_REASON_DIALECT, "turn 2: a turn of calls holds none"},
+        {"{\\\"name\\\": \\\"f\\\"}", STK_REASON_DIALECT, "turn 2: a tool call without name or arguments"},
+        {"[1]", STK_REASON_DIALECT, "without name or arguments"},
+        {"{\\\"name\\\": \\\"f\\\", \\\"name\\\": \\\"g\\\"}", STK_REASON_DUPLICATE_KEY, "of the text of a tool call"},
+    };
+    const stk_dialect dialects[] = {STK_DIALECT_DETECT, STK_DIALECT_SHAREGPT, STK_DIALECT_MS_SWIFT};
+    char record[800], shown[200];
+    for (size_t d = 0; d < sizeof dialects / sizeof *dialects; d++) {
+        rules.dialect = dialects[d];
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+            snprintf(record, sizeof record, calls, known[i].value);
+            snprintf(shown, sizeof shown, "U'u' A%s T'r' A'a'", known[i].shown);
+            expect(record, shown);
+        }
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+            snprintf(record, sizeof record, calls, wrong[i].value);
+            refuse(record, wrong[i].reason, wrong[i].words);
+        }
+    }
+    /* Calls in a row are one turn's; weights count the turns as written. */
+    static const char row[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"tool_call\",\"content\":{\"name\":\"f\","
+        "\"arguments\":{}}%s},{\"role\":\"tool_call\",\"content\":\"{\\\"name\\\":\\\"g\\\",\\\"arguments\\\":{}}\"},{"
+        "\"role\":\"tool\",\"content\":\"1\"},{\"role\":\"tool_call\",\"content\":[{\"name\":\"h\",\"arguments\":{}}]}]%s}";
+    snprintf(record, sizeof record, row, "", "");
+    expect(record, "U'u' A{f {}}{g {}} T'1' A{h {}}");
+    snprintf(record, sizeof record, row, "", ",\"loss\":[0,0,1]");
+    expect(record, "U'u' A-{f {}}{g {}} T'1' A+{h {}}");
+    snprintf(record, sizeof record, row, ",\"loss\":0", "");
+    refuse(record, STK_REASON_TURN_LOSS, "turn 3: its calls belong to the turn before");
+}
+
+static void boxes_have_to_be_in_the_text(void)
+{
+    reset();
+    static const char objects[] = ",\"objects\":{\"ref\":[\"cat\"],\"bbox\":[[1,2,3,4]]}";
+    expect(chat("\"u\"", objects), "U'u' A'ok'");
+    expect(chat("\"<bbox>\"", ",\"objects\":{}"), "U'<bbox>' A'ok'");
+    expect(chat("\"<bbox>\"", ",\"objects\":null"), "U'<bbox>' A'ok'");
+    const stk_dialect dialects[] = {STK_DIALECT_DETECT, STK_DIALECT_MS_SWIFT};
+    for (int d = 0; d < 2; d++) {
+        rules.dialect = dialects[d];
+        refuse(chat("\"where is <ref-object>?\"", objects), STK_REASON_GROUNDING,
+               "turn 1: <ref-object> stands for one of `objects`: write the names and boxes into the text");
+        refuse("{\"objects\":[1],\"messages\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":"
+               "[{\"type\":\"text\",\"text\":\"at <bbox>\"}]}]}",
+               STK_REASON_GROUNDING, "turn 2: <bbox>");
+    }
+}
+
+static void keys_without_bearing_are_passed_over(void)
+{
+    reset();
+    rules.dialect = STK_DIALECT_MS_SWIFT;
+    expect(chat("\"u\"", ",\"rejected_response\":\"<image>\",\"rejected_images\":[\"x\"],\"label\":true,\"channel\":\"c\","
+                         "\"chat_template_kwargs\":{\"a\":1},\"margin\":0.5"),
+           "U'u' A'ok'");
+}
+
+/* --- TRL --- */
+
+static void trl_prompt_and_completion(void)
+{
+    reset();
+    expect("{\"prompt\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":"
+           "\"user\",\"content\":[{\"type\":\"image\"},{\"type\":\"text\",\"text\":\"v\"}]}],\"completion\":[{\"role\":"
+           "\"assistant\",\"content\":\"b\"}],\"images\":[\"1\"]}",
+           "U'u' A-'a' U<0>'v' A'b' /m/1");
+    refuse("{\"prompt\":\"u\",\"completion\":\"a\"}", STK_REASON_DIALECT,
+           "`prompt` and `completion` are no lists of turns");
+    refuse("{\"prompt\":[{\"role\":\"user\",\"content\":\"u\"}]}", STK_REASON_DIALECT, "columns: {messages: KEY}");
+    /* Beside a conversation they are some other data. */
+    expect(chat("\"u\"", ",\"prompt\":\"p\",\"completion\":\"c\""), "U'u' A'ok'");
+    rules.dialect = STK_DIALECT_MS_SWIFT;
+    expect("{\"prompt\":[{\"role\":\"user\",\"content\":\"u\"}],\"completion\":[{\"role\":\"assistant\",\"content\":\"a\"}],"
+           "\"images\":[\"1\"]}",
+           "U<0>'u' A'a' /m/1");
 }
 
 /* --- field reports --- */
@@ -385,7 +606,8 @@ static void counts_of_tags_and_media_must_match(void)
            "{\"role\":\"user\",\"content\":\"<image><image><image><image><image>\"},{\"role\":\"assistant\","
            "\"content\":\"a\"}]}",
            STK_REASON_TAGS, "20 <image> tags and 5 images");
-    refuse(llava("\"no tag\"", ",\"image\":\"1\""), STK_REASON_TAGS, "0 <image> tags and 1 image");
+    refuse(llava("\"no tag\"", ",\"image\":\"1\""), STK_REASON_TAGS,
+           "0 <image> tags and 1 image: write the tags, or say format: ms-swift to show them before the first turn's text");
     refuse(chat("[{\"type\":\"image\"}]", ""), STK_REASON_TAGS, "1 <image> tag and 0 images");
     refuse(llava("\"<video>\"", ""), STK_REASON_TAGS, "1 <video> tag and 0 videos");
     refuse(llava("\"<audio><audio>\"", ""), STK_REASON_TAGS, "2 <audio> tags and 0 audios");
@@ -409,7 +631,7 @@ static void one_path_may_be_a_text(void)
     refuse(llava("\"<image>\"", ",\"image\":7"), STK_REASON_DIALECT, "neither an address nor an object");
     refuse(llava("\"<image>\"", ",\"image\":[[\"a\"]]"), STK_REASON_DIALECT,
            "neither an address nor an object");
-    refuse(llava("\"<image>\"", ",\"image\":{\"bytes\":\"QQ\"}"), STK_REASON_DIALECT, "without an address");
+    refuse(llava("\"<image>\"", ",\"image\":{\"bytes\":null}"), STK_REASON_DIALECT, "without an address");
 }
 
 /* A14: roles may repeat; what cannot be learnt from is counted or refused. */
@@ -527,6 +749,33 @@ static void addresses(void)
     expect(llava("\"<image>\"", ",\"image\":\"x\""), "U<0> A'ok' /a/x");
     rules.media_root = STR("/");
     expect(llava("\"<image>\"", ",\"image\":\"/x/../y\""), "U<0> A'ok' /y");
+}
+
+/* An image in place of its address: by the alphabet of base64 and a length that no path has. */
+static void images_in_base64(void)
+{
+    reset();
+    char text[300], more[400];
+    memset(text, 'A', sizeof text);
+    memcpy(text, "/9j/+0==", 8);
+    rules.media_root = STR("/");
+    for (int i = 0; i < 2; i++) {
+        snprintf(more, sizeof more, ",\"image\":\"%.*s\"", 200 + i, text);
+        CHECK_OK(parse(llava("\"<image>\"", more)), err);
+        CHECK_INT(strncmp(sample.media[0].address.data, i ? "data:;base64,/9j/+0==A" : "/9j/+0==A", i ? 22 : 9), 0);
+    }
+    /* A name has a dot. */
+    snprintf(more, sizeof more, ",\"image\":\"%.*s.jpg\"", 250, text);
+    CHECK_OK(parse(llava("\"<image>\"", more)), err);
+    CHECK_INT(sample.media[0].address.data[0], '/');
+    reset();
+    expect(llava("\"<image><image>\"", ",\"images\":[{\"bytes\":\"QUJD\",\"path\":\"x\",\"width\":3,\"height\":4},{"
+                                        "\"bytes\":null,\"path\":\"y\"}]"),
+           "U<0><1> A'ok' data:;base64,QUJD:3x4 /m/y");
+    expect(chat("[{\"type\":\"image\",\"bytes\":\"QUJD\"},{\"type\":\"image\",\"image\":{\"bytes\":\"QQ==\"}}]", ""),
+           "U<0><1> A'ok' data:;base64,QUJD data:;base64,QQ==");
+    refuse(chat("[{\"type\":\"image\",\"bytes\":[65]}]", ""), STK_REASON_DIALECT,
+           "the bytes of an image are no text in base64");
 }
 
 /* A20: image_url as a text and as an object; detail is ignored, and counted. */
@@ -790,14 +1039,23 @@ int main(int argc, char **argv)
         TEST(ids_are_text_or_numbers),
         TEST(system_key_is_a_first_turn),
         TEST(train_and_loss_keys),
+        TEST(lists_of_weights_fit_the_turns),
         TEST(tools_calls_and_reasoning),
         TEST(tag_space_strip_as_finetune),
+        TEST(ms_swift_reads_both_keys_in_any_mixture),
+        TEST(ms_swift_puts_missing_tags_first),
+        TEST(ms_swift_images_inside_the_text),
+        TEST(calls_in_turns_of_their_own),
+        TEST(boxes_have_to_be_in_the_text),
+        TEST(keys_without_bearing_are_passed_over),
+        TEST(trl_prompt_and_completion),
         TEST(null_keys_are_absent),
         TEST(counts_of_tags_and_media_must_match),
         TEST(one_path_may_be_a_text),
         TEST(roles_in_any_order),
         TEST(half_surrogate_pairs_become_replacement_characters),
         TEST(addresses),
+        TEST(images_in_base64),
         TEST(image_url_flat_or_nested),
         TEST(video_and_audio_are_not_supported_yet),
         TEST(stated_sizes),
