@@ -4,17 +4,6 @@
 
 #include "command.h"
 
-/* Names of the notes, by bit (docs/index-format.md). */
-static const char *const note_names[32] = {"lone surrogates, replaced by U+FFFD",
-                                           "conversations that do not end with an answer",
-                                           "tool turns",
-                                           "system turns that are not first",
-                                           "an image's `detail`, which is ignored",
-                                           "control tokens typed outside answers",
-                                           "control tokens typed in answers",
-                                           "the word assistant as a token outside a header",
-                                           "answers that begin with a line break"};
-
 static void print_histogram(const stk_index_summary *s)
 {
     uint64_t most = 0;
@@ -29,6 +18,56 @@ static void print_histogram(const stk_index_summary *s)
     }
 }
 
+/* The longest record, and the limit once it is over it. */
+static void print_longest(const stk_index_summary *s)
+{
+    if (!s->longest_tokens) return;
+    printf("  longest            %12" PRIu64 "   tokens, %s:%" PRIu64 "\n", s->longest_tokens, s->longest_file,
+           s->longest_line);
+    if (s->longest_tokens <= s->max_tokens) return;
+    printf("      over max_tokens, which is %" PRIu64 ": %s; raise max_tokens, lower max_pixels, or split them\n",
+           s->max_tokens, s->overlong_is_error ? "a run refuses them (overlong: error)" : "left out (overlong: drop)");
+}
+
+static void print_tokens(const stk_index_summary *s)
+{
+    if (!s->token[0].records) return;
+    printf("  control tokens                    typed most often:");
+    for (int i = 0; i < STK_INDEX_TOKENS && s->token[i].records; i++)
+        printf("%s %s in %" PRIu64, i ? "," : "", s->token[i].text, s->token[i].records);
+    printf(" records\n");
+}
+
+static void print_finding(const stk_index_finding *f)
+{
+    char title[64];
+    snprintf(title, sizeof title, "%s", f->name);
+    for (char *at = title; *at; at++)
+        if (*at == '_') *at = ' ';
+    printf("  %-24s %6" PRIu64 "   %s, first %s:%" PRIu64 "\n      %s\n", title, f->count, f->of, f->file,
+           f->line, f->words);
+}
+
+static void print_examples(const stk_index_summary *s, unsigned reason)
+{
+    for (int i = 0; i < STK_INDEX_EXAMPLES && s->example[reason][i].line; i++)
+        printf("      %s:%" PRIu64 ": %s\n", s->example[reason][i].file, s->example[reason][i].line,
+               s->example[reason][i].message);
+}
+
+static void print_unusable(const stk_index_summary *s)
+{
+    for (unsigned reason = 1; reason < STK_INDEX_REASONS; reason++) {
+        if (!s->unusable_by_reason[reason]) continue;
+        printf("  unusable           %12" PRIu64 "   %s\n", s->unusable_by_reason[reason],
+               stk_reason_name(reason));
+        print_examples(s, reason);
+    }
+    if (!s->excluded) return;
+    printf("  left out by a list %12" PRIu64 "   --exclude; --include-all takes them back\n", s->excluded);
+    print_examples(s, STK_INDEX_EXCLUDED);
+}
+
 static void print_summary(const stk_index_summary *s)
 {
     printf("%s\n", s->name);
@@ -38,25 +77,12 @@ static void print_summary(const stk_index_summary *s)
            s->text_tokens + s->visual_tokens, s->text_tokens, s->visual_tokens);
     printf("  supervised tokens  %12" PRIu64 "\n", s->supervised_tokens);
     printf("  images             %12" PRIu64 "   %.1f MB\n", s->images, (double)s->media_bytes / 1e6);
-    if (s->alpha) printf("  with transparency  %12" PRIu64 "   dropped without blending\n", s->alpha);
-    if (s->grey16)
-        printf("  16-bit grey        %12" PRIu64 "   values above 255 become white, as in the reference\n",
-               s->grey16);
-    if (s->animated) printf("  animated           %12" PRIu64 "   the first frame counts\n", s->animated);
-    if (s->turned) printf("  turned by EXIF     %12" PRIu64 "\n", s->turned);
     printf("  lengths\n");
     print_histogram(s);
-    for (int bit = 0; bit < 32; bit++)
-        if (s->notes[bit] && note_names[bit])
-            printf("  note               %12" PRIu64 "   %s\n", s->notes[bit], note_names[bit]);
-    for (unsigned reason = 1; reason < STK_INDEX_REASONS; reason++) {
-        if (!s->unusable_by_reason[reason]) continue;
-        printf("  unusable           %12" PRIu64 "   %s\n", s->unusable_by_reason[reason],
-               stk_reason_name(reason));
-        for (int i = 0; i < STK_INDEX_EXAMPLES && s->example[reason][i].line; i++)
-            printf("      %s:%" PRIu64 ": %s\n", s->example[reason][i].file, s->example[reason][i].line,
-                   s->example[reason][i].message);
-    }
+    print_longest(s);
+    print_tokens(s);
+    for (size_t i = 0; i < s->finding_count; i++) print_finding(&s->finding[i]);
+    print_unusable(s);
 }
 
 void print_index_report(const stk_index_report *report)
@@ -76,22 +102,55 @@ static json_t *text_of(const char *text)
     return whole ? whole : json_string("(not UTF-8)");
 }
 
+static json_t *findings_json(const stk_index_summary *s)
+{
+    json_t *const all = json_object();
+    for (size_t i = 0; i < s->finding_count; i++) {
+        const stk_index_finding *const f = &s->finding[i];
+        json_object_set_new(all, f->name,
+                            json_pack("{s:o, s:s, s:o, s:o, s:o}", "count", count(f->count), "of", f->of, "file",
+                                      text_of(f->file), "line", count(f->line), "words", text_of(f->words)));
+    }
+    return all;
+}
+
+static json_t *tokens_json(const stk_index_summary *s)
+{
+    json_t *const all = json_array();
+    for (int i = 0; i < STK_INDEX_TOKENS && s->token[i].records; i++)
+        json_array_append_new(all, json_pack("{s:o, s:o}", "token", text_of(s->token[i].text), "records",
+                                             count(s->token[i].records)));
+    return all;
+}
+
+static json_t *examples_json(const stk_index_summary *s, unsigned reason)
+{
+    json_t *const examples = json_array();
+    for (int i = 0; i < STK_INDEX_EXAMPLES && s->example[reason][i].line; i++) {
+        const stk_index_example *const e = &s->example[reason][i];
+        json_array_append_new(examples, json_pack("{s:o, s:I, s:o}", "file", text_of(e->file), "line",
+                                                  (json_int_t)e->line, "message", text_of(e->message)));
+    }
+    return examples;
+}
+
 static json_t *summary_json(const stk_index_summary *s)
 {
-    json_t *const o = json_object(), *const unusable = json_object(), *const notes = json_object(),
-                  *const lengths = json_array();
+    json_t *const o = json_object(), *const unusable = json_object(), *const lengths = json_array();
     json_object_set_new(o, "name", text_of(s->name));
     const struct {
         const char *name;
         uint64_t value;
     } counts[] = {{"records", s->records},
                   {"usable", s->usable},
+                  {"excluded", s->excluded},
                   {"blank_lines", s->blank_lines},
                   {"images", s->images},
                   {"text_tokens", s->text_tokens},
                   {"visual_tokens", s->visual_tokens},
                   {"supervised_tokens", s->supervised_tokens},
                   {"media_bytes", s->media_bytes},
+                  {"max_tokens", s->max_tokens},
                   {"alpha", s->alpha},
                   {"grey16", s->grey16},
                   {"animated", s->animated},
@@ -104,21 +163,17 @@ static json_t *summary_json(const stk_index_summary *s)
     for (int b = 0; b < STK_INDEX_HISTOGRAM_BUCKETS; b++)
         json_array_append_new(lengths, count(s->length_histogram[b]));
     json_object_set_new(o, "length_histogram", lengths);
-    for (int bit = 0; bit < 32; bit++)
-        if (s->notes[bit] && note_names[bit])
-            json_object_set_new(notes, note_names[bit], count(s->notes[bit]));
-    json_object_set_new(o, "notes", notes);
+    json_object_set_new(o, "findings", findings_json(s));
+    json_object_set_new(o, "control_tokens", tokens_json(s));
+    json_object_set_new(o, "longest", json_pack("{s:o, s:o, s:o}", "tokens", count(s->longest_tokens), "file",
+                                                text_of(s->longest_file), "line", count(s->longest_line)));
+    json_object_set_new(o, "refusal", s->refusal[0] ? text_of(s->refusal) : json_null());
     for (unsigned reason = 1; reason < STK_INDEX_REASONS; reason++) {
         if (!s->unusable_by_reason[reason]) continue;
-        json_t *const examples = json_array();
-        for (int i = 0; i < STK_INDEX_EXAMPLES && s->example[reason][i].line; i++) {
-            const stk_index_example *const e = &s->example[reason][i];
-            json_array_append_new(examples, json_pack("{s:o, s:I, s:o}", "file", text_of(e->file), "line",
-                                                      (json_int_t)e->line, "message", text_of(e->message)));
-        }
         json_object_set_new(
             unusable, stk_reason_name(reason),
-            json_pack("{s:o, s:o}", "count", count(s->unusable_by_reason[reason]), "examples", examples));
+            json_pack("{s:o, s:o}", "count", count(s->unusable_by_reason[reason]), "examples",
+                      examples_json(s, reason)));
     }
     json_object_set_new(o, "unusable", unusable);
     return o;
@@ -127,7 +182,7 @@ static json_t *summary_json(const stk_index_summary *s)
 json_t *index_report_json(const stk_index_report *report)
 {
     json_t *const root = json_object(), *const sets = json_array();
-    json_object_set_new(root, "schema", json_integer(1));
+    json_object_set_new(root, "schema", json_integer(2));
     for (size_t i = 0; i < stk_index_report_count(report); i++)
         json_array_append_new(sets, summary_json(stk_index_report_at(report, i)));
     json_object_set_new(root, "sets", sets);

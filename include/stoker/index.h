@@ -16,13 +16,36 @@ typedef struct stk_index_progress {
     void *context;
 } stk_index_progress;
 
-enum { STK_INDEX_HISTOGRAM_BUCKETS = 24, STK_INDEX_REASONS = 64, STK_INDEX_EXAMPLES = 3 };
+enum {
+    STK_INDEX_HISTOGRAM_BUCKETS = 24,
+    STK_INDEX_REASONS = 64,
+    STK_INDEX_EXAMPLES = 3,
+    STK_INDEX_FINDINGS = 48,
+    STK_INDEX_TOKENS = 3,
+    STK_INDEX_EXCLUDED = 15 /* the number of the reason "left out by a list": its examples name the records */
+};
 
 typedef struct stk_index_example {
     char file[256];
     uint64_t line;
     char message[256];
 } stk_index_example;
+
+/* Something that a careful person wants to know, though it makes nothing unusable. */
+typedef struct stk_index_finding {
+    const char *name; /* constant: "white_space_at_tags" (docs/index-format.md) */
+    const char *of;   /* constant, what is counted: "records" or "images" */
+    uint64_t count;   /* > 0 */
+    char file[256];   /* the first one */
+    uint64_t line;
+    char words[320];  /* what it is, what these options make of it, what to do */
+} stk_index_finding;
+
+/* A control token that the data types. */
+typedef struct stk_index_token {
+    char text[64];
+    uint64_t records;
+} stk_index_token;
 
 /* What an index says of one data set. */
 typedef struct stk_index_summary {
@@ -37,6 +60,15 @@ typedef struct stk_index_summary {
     stk_index_example example[STK_INDEX_REASONS][STK_INDEX_EXAMPLES];
     uint64_t notes[32];       /* records that carry note bit b (docs/index-format.md) */
     uint64_t alpha, grey16, animated, turned; /* images */
+    stk_index_finding finding[STK_INDEX_FINDINGS]; /* finding_count, those that are not zero, in a fixed order */
+    size_t finding_count;
+    stk_index_token token[STK_INDEX_TOKENS]; /* typed control tokens, the most frequent first; records 0: no more */
+    uint64_t longest_tokens; /* of all records that can be used or are only too long */
+    char longest_file[256];
+    uint64_t longest_line, max_tokens;
+    bool overlong_is_error;
+    uint64_t excluded; /* left out by a list (stk_index_exclude); neither usable nor unusable */
+    char refusal[256]; /* why a run would not start: too much is unusable (errors.unusable); empty: it would */
     /* What this call did, for tests and for people. */
     uint64_t records_parsed, media_headers_read, texts_encoded;
     bool media_part_built, text_part_built;

@@ -3,7 +3,9 @@
  * Not here: the index itself (manifest/), usability (schema/derive.h). */
 #include <stoker/index.h>
 
+#include "engine/audit.h"
 #include "engine/run.h"
+#include "engine/unusable.h"
 #include "schema/derive.h"
 
 struct stk_index_report {
@@ -51,6 +53,15 @@ static void explain(stk_index_summary *summary, const stk_run *run, const stk_ru
     if (words[0]) add_example(summary, &set->facts, r, size->reason, words);
 }
 
+static void note_longest(stk_index_summary *summary, const stk_run_set *set, uint64_t r, uint32_t tokens)
+{
+    stk_error where; /* cuts a long path at its front */
+    (void)stk_fail_at(&where, STK_ERR_RECORD, set->facts.file[set->facts.record[r].file_index], set->facts.record[r].line, "here");
+    memcpy(summary->longest_file, where.file, sizeof summary->longest_file);
+    summary->longest_line = where.line;
+    summary->longest_tokens = tokens;
+}
+
 static void add_record(stk_index_summary *summary, const stk_run *run, const stk_run_set *set, uint64_t r)
 {
     const stk_record_facts *const record = &set->facts.record[r];
@@ -58,6 +69,11 @@ static void add_record(stk_index_summary *summary, const stk_run *run, const stk
     stk_record_derive(&size, &set->facts, r, &run->model, &set->pixels, run->max_tokens);
     const uint32_t notes = record->notes | set->facts.text[r].notes;
     for (int bit = 0; bit < 32; bit++) summary->notes[bit] += notes >> bit & 1;
+    if (size.token_count > summary->longest_tokens) note_longest(summary, set, r, size.token_count);
+    if (size.reason == STK_REASON_EXCLUDED) {
+        summary->excluded++;
+        return;
+    }
     if (size.reason != STK_REASON_NONE) {
         if (++summary->unusable_by_reason[size.reason] <= (uint64_t)STK_INDEX_EXAMPLES) explain(summary, run, set, r, &size);
         return;
@@ -70,7 +86,8 @@ static void add_record(stk_index_summary *summary, const stk_run *run, const stk
     summary->length_histogram[bucket_of(size.token_count)]++;
 }
 
-static void summarise(stk_index_summary *summary, const stk_run *run, const stk_run_set *set, const stk_index_work *work)
+static stk_status summarise(stk_index_summary *summary, const stk_run *run, const stk_run_set *set, const stk_options *options,
+                            const stk_index_work *work, stk_error *err)
 {
     snprintf(summary->name, sizeof summary->name, "%s", set->name);
     summary->records = set->facts.record_count;
@@ -97,6 +114,12 @@ static void summarise(stk_index_summary *summary, const stk_run *run, const stk_
     /* Words for a fault that another fault of the same record outranks. */
     for (int reason = 0; reason < STK_INDEX_REASONS; reason++)
         if (!summary->unusable_by_reason[reason]) memset(summary->example[reason], 0, sizeof summary->example[reason]);
+    summary->max_tokens = run->max_tokens;
+    summary->overlong_is_error = set->rules->overlong_is_error;
+    stk_error refusal;
+    if (stk_unusable_check(run, set, options->errors_unusable, &refusal) < 0)
+        snprintf(summary->refusal, sizeof summary->refusal, "%s", refusal.message);
+    return stk_audit_set(summary, run, set, err);
 }
 
 stk_status stk_index_build(stk_index_report **out, const stk_options *options, const stk_index_progress *progress, stk_error *err)
@@ -112,7 +135,7 @@ stk_status stk_index_build(stk_index_report **out, const stk_options *options, c
     for (uint32_t i = 0; status == STK_OK && i < run->set_count; i++) {
         stk_index_work work = {0};
         status = stk_run_open_index(run, options, i, progress, &work, err);
-        if (status == STK_OK) summarise(&report->summary[report->count++], run, &run->set[i], &work);
+        if (status == STK_OK) status = summarise(&report->summary[report->count++], run, &run->set[i], options, &work, err);
     }
     stk_run_release(run);
     if (status < 0 || !out) {

@@ -10,9 +10,7 @@
 #include "engine/fingerprint.h"
 #include "engine/model_folder.h"
 #include "engine/survey.h"
-#include "schema/derive.h"
-
-enum { UNUSABLE_FLOOR = 10 };
+#include "engine/unusable.h"
 
 /* --- prepare --- */
 
@@ -151,31 +149,6 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
     return open_files(set, err);
 }
 
-/* A data set of which too much is unusable is the wrong data, or in the wrong place: say so before anything is made. */
-static stk_status check_unusable(const stk_run *run, const stk_run_set *set, double share, stk_error *err)
-{
-    uint64_t unusable = 0, by_reason[256] = {0};
-    stk_reason most = STK_REASON_NONE;
-    for (uint64_t r = 0; r < set->facts.record_count; r++) {
-        stk_record_size size;
-        stk_record_derive(&size, &set->facts, r, &run->model, &set->pixels, run->max_tokens);
-        /* Over-long is a choice of the run, and has an option of its own. */
-        if (size.reason == STK_REASON_NONE || size.reason == STK_REASON_OVERLONG) continue;
-        unusable++;
-        if (++by_reason[size.reason] > by_reason[most]) most = size.reason;
-    }
-    if (unusable <= UNUSABLE_FLOOR && unusable < set->facts.record_count) return STK_OK;
-    if (unusable == 0 || (double)unusable <= share * (double)set->facts.record_count) return STK_OK;
-    const char *example = "";
-    for (uint64_t i = 0; i < stk_set_index_words_count(set->index) && !example[0]; i++) {
-        const stk_index_words words = stk_set_index_words_at(set->index, i);
-        if (words.reason == most) example = words.message;
-    }
-    return stk_fail(err, STK_ERR_SPENT, "%s: %llu of %llu records are unusable, most of them: %s%s%.120s; see `stoker index`, or raise errors.unusable",
-                    set->name, (unsigned long long)unusable, (unsigned long long)set->facts.record_count, stk_reason_text(most),
-                    example[0] ? ": " : "", example);
-}
-
 /* --- plan --- */
 
 static stk_status open_plan(stk_run *run, const stk_options *options, stk_error *err)
@@ -201,7 +174,7 @@ stk_status stk_run_open(stk_run **out, const stk_options *options, const stk_ind
     stk_status status = STK_OK;
     for (uint32_t i = 0; status == STK_OK && i < run->set_count; i++) status = stk_run_open_index(run, options, i, progress, NULL, err);
     for (uint32_t i = 0; status == STK_OK && i < run->set_count; i++)
-        status = check_unusable(run, &run->set[i], options->errors_unusable, err);
+        status = stk_unusable_check(run, &run->set[i], options->errors_unusable, err);
     if (status == STK_OK) status = open_plan(run, options, err);
     if (status < 0) {
         stk_run_release(run);

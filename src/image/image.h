@@ -17,7 +17,7 @@ typedef struct stk_image_info {
     stk_media_format format;
     uint32_t width_px, height_px; /* as stored */
     uint8_t orientation;          /* 1..8; 1 where the file says nothing or nonsense */
-    uint32_t flags;               /* STK_MEDIA_HAS_ALPHA, _GREY16, _ANIMATED, _WHOLE */
+    uint32_t flags;               /* STK_MEDIA_HAS_ALPHA, _GREY16, _ANIMATED, _WHOLE, _CMYK */
     bool whole; /* the library decodes it into a whole picture first (progressive, interlaced, ...) */
     uint64_t codec_bytes; /* an upper bound of what the library allocates; 0 (made from facts): not known */
 } stk_image_info;

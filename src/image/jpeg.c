@@ -342,6 +342,7 @@ static stk_status fill_info(stk_image_info *info, const frame *f, uint32_t scan_
     info->height_px = f->height_px;
     info->whole = f->progressive || scan_components < f->components;
     info->codec_bytes = library_bytes(f, info->whole);
+    if (f->components == 4) info->flags |= STK_MEDIA_CMYK;
     return STK_OK;
 }
 
