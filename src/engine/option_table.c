@@ -23,7 +23,7 @@ static const stk_option_row rows[] = {
     {{"model", "path", "", "", 0, 0, S, WHOLE_RUN, "checkpoint folder: config.json, preprocessor_config.json, tokenizer.json, chat template"}, STK_KIND_STRING, TOP(model)},
     {{"data", "list", "", "", 0, 0, S, WHOLE_RUN, "the data sets, each with the keys below"}, STK_KIND_GROUP, TOP(data)},
     {{"data[].name", "string", "", "", 0, 0, S, WHOLE_RUN, "name in ids and reports; default: the first file's name without its ending"}, STK_KIND_STRING, DATA(name)},
-    {{"data[].path", "paths", "", "", 0, 0, NOT_S, WHOLE_RUN, "manifest: a file, a list of files, or a glob; JSONL or a JSON array"}, STK_KIND_LIST, DATA(path)},
+    {{"data[].path", "paths", "", "", 0, 0, NOT_S, WHOLE_RUN, "manifests: a file, a list, a glob, a folder (with its folders) or a prefix (set/train-) of .jsonl, .json and .ndjson; each JSONL or a JSON array, plain, gzip or zstd"}, STK_KIND_LIST, DATA(path)},
     {{"data[].format", "choice", "", "llava | openai | ms-swift | sharegpt", 0, 0, S, WHOLE_RUN, "dialect of the records; default: told from each record"}, STK_KIND_CHOICE, DATA(format)},
     {{"data[].media_root", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder that relative media paths start from; default: the manifest's own"}, STK_KIND_STRING, DATA(media_root)},
     {{"data[].columns", "map", "", "", 0, 0, S, WHOLE_RUN, "where a record keeps what: id, messages, images, videos, audios, tools, system"}, STK_KIND_MAP, DATA(columns)},

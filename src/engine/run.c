@@ -117,7 +117,7 @@ static stk_status digest_text(const stk_run *run, const stk_run_set *set, uint8_
 static stk_status open_files(stk_run_set *set, stk_error *err)
 {
     for (uint32_t i = 0; i < set->facts.file_count; i++) {
-        set->fd[i] = open(set->facts.file[i], O_RDONLY | O_CLOEXEC);
+        set->fd[i] = open(stk_set_index_data_path(set->index, i), O_RDONLY | O_CLOEXEC);
         if (set->fd[i] >= 0) continue;
         const stk_status status = stk_fail_errno(err, "cannot open the manifest");
         stk_error_file(err, set->facts.file[i], 0);

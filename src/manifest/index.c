@@ -16,9 +16,8 @@
 #include "manifest/index_build.h"
 #include "manifest/index_ids.h"
 #include "manifest/index_recheck.h"
+#include "manifest/unpack.h"
 
-/* A change of the manifest within this time of its last one may leave its time as it is. */
-static const stk_ns STAMP_SETTLES_NS = 2 * STK_S;
 enum { WAIT_MS = 50, HASHED_AT_ONCE_BYTES = 64 << 20 };
 
 typedef struct part_file {
@@ -28,7 +27,8 @@ typedef struct part_file {
 } part_file;
 
 typedef struct set_file {
-    char *path;
+    char *path;             /* as people know it */
+    char *data_path;        /* of its plain bytes: the same, or what was unpacked */
     stk_map manifest;       /* closed again when all parts are there */
     struct stat info;
     stk_index_stamp stamp;
@@ -92,36 +92,12 @@ static stk_status name_part(part_file *part, const stk_index_spec *spec, const c
                             const uint8_t rules[16], stk_error *err)
 {
     static const char *const kind[] = {"media", "text"};
-    char folder[4096], name[512], real[4096];
-    const char *const slash = strrchr(manifest, '/');
-    const char *const base = slash ? slash + 1 : manifest;
-    snprintf(name, sizeof name, "%.160s", base);
-    if (spec->index_dir || strlen(base) > 160) {
-        uint8_t digest[16];
-        if (!realpath(manifest, real)) snprintf(real, sizeof real, "%s", manifest);
-        stk_index_hash(digest, real, strlen(real));
-        char *const end = name + strlen(name);
-        snprintf(end, 32, "-%02x%02x%02x%02x%02x%02x%02x%02x", digest[0], digest[1], digest[2], digest[3], digest[4],
-                 digest[5], digest[6], digest[7]);
-    }
-    char *const end = name + strlen(name);
-    snprintf(end, 64, ".stoker-%s-%02x%02x%02x%02x", kind[which], rules[0], rules[1], rules[2], rules[3]);
-    if (spec->index_dir) return stk_path_join(part->path, sizeof part->path, spec->index_dir, name, err);
-    STK_TRY(stk_path_folder(folder, sizeof folder, manifest, err));
-    return stk_path_join(part->path, sizeof part->path, folder, name, err);
+    char suffix[32];
+    snprintf(suffix, sizeof suffix, "%s-%02x%02x%02x%02x", kind[which], rules[0], rules[1], rules[2], rules[3]);
+    return stk_index_sidecar_path(part->path, spec->index_dir, manifest, suffix, err);
 }
 
 /* --- the manifest --- */
-
-static stk_index_stamp stamp_of(const struct stat *info)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    const int64_t mtime_ns = (int64_t)info->st_mtim.tv_sec * STK_S + info->st_mtim.tv_nsec;
-    const int64_t now_ns = (int64_t)now.tv_sec * STK_S + now.tv_nsec;
-    if (mtime_ns <= 0 || now_ns - mtime_ns < STAMP_SETTLES_NS) return (stk_index_stamp){0};
-    return (stk_index_stamp){(uint64_t)mtime_ns, info->st_ino};
-}
 
 static stk_status fail_manifest(const set_file *file, stk_error *err, stk_status status)
 {
@@ -133,11 +109,11 @@ static stk_status fail_manifest(const set_file *file, stk_error *err, stk_status
 
 static stk_status look_at_manifest(set_file *file, stk_error *err)
 {
-    if (stat(file->path, &file->info)) {
+    if (stat(file->data_path, &file->info)) {
         (void)stk_fail_errno(err, "cannot read the manifest");
         return fail_manifest(file, err, STK_ERR_SYSTEM);
     }
-    file->stamp = stamp_of(&file->info);
+    file->stamp = stk_index_stamp_of(&file->info);
     return STK_OK;
 }
 
@@ -150,7 +126,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
 static stk_status check_unchanged(const set_file *file, stk_error *err)
 {
     struct stat now;
-    if (stat(file->path, &now) == 0 && same_file(&now, &file->info)) return STK_OK;
+    if (stat(file->data_path, &now) == 0 && same_file(&now, &file->info)) return STK_OK;
     (void)stk_fail_at(err, STK_ERR_MANIFEST, file->path, 0, "the manifest changed while it was indexed: run again");
     stk_error_stage(err, STK_STAGE_MANIFEST);
     return STK_ERR_MANIFEST;
@@ -159,7 +135,7 @@ static stk_status check_unchanged(const set_file *file, stk_error *err)
 static stk_status map_manifest(set_file *file, stk_error *err)
 {
     if (file->manifest.data || file->info.st_size == 0) return STK_OK;
-    const stk_status status = stk_map_open(&file->manifest, file->path, err);
+    const stk_status status = stk_map_open(&file->manifest, file->data_path, err);
     if (status < 0) return fail_manifest(file, err, status);
     return file->manifest.size_bytes == (uint64_t)file->info.st_size ? STK_OK : check_unchanged(file, err);
 }
@@ -383,6 +359,7 @@ static stk_status recheck_part(const stk_index_spec *spec, set_file *file, stk_i
 static stk_status bring_file(const stk_index_spec *spec, set_file *file, stk_index_work *work, stk_error *err)
 {
     const stk_index_work before = *work;
+    STK_TRY(stk_unpack(&file->data_path, spec, file->path, err));
     STK_TRY(look_at_manifest(file, err));
     STK_TRY(bring_part(spec, file, STK_INDEX_MEDIA, work, err));
     /* What was built just now has been looked at just now. */
@@ -503,6 +480,7 @@ void stk_set_index_close(stk_set_index **index)
         stk_map_close(&x->file[f].manifest);
         for (int p = 0; p < 2; p++) stk_map_close(&x->file[f].part[p].map);
         stk_free(x->file[f].path);
+        stk_free(x->file[f].data_path);
     }
     stk_free(x->file);
     stk_free((void *)(uintptr_t)x->facts.file);
@@ -515,6 +493,11 @@ void stk_set_index_close(stk_set_index **index)
 const stk_set_facts *stk_set_index_facts(const stk_set_index *index)
 {
     return &index->facts;
+}
+
+const char *stk_set_index_data_path(const stk_set_index *index, uint32_t file_index)
+{
+    return index->file[file_index].data_path;
 }
 
 uint64_t stk_set_index_blank_lines(const stk_set_index *index)

@@ -80,6 +80,9 @@ stk_status stk_set_index_open(stk_set_index **out, const stk_index_spec *spec, s
 void stk_set_index_close(stk_set_index **index); /* *index may be NULL */
 
 const stk_set_facts *stk_set_index_facts(const stk_set_index *index);
+
+/* Where the bytes of a manifest file are to be read: facts.file[file_index], or what it was unpacked to. */
+const char *stk_set_index_data_path(const stk_set_index *index, uint32_t file_index);
 uint64_t stk_set_index_blank_lines(const stk_set_index *index);
 
 /* Words that were kept with a record: a few for each reason. */

@@ -6,7 +6,12 @@
 
 #include <assert.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
+
+/* A change of a file within this time of its last one may leave its time as it is. */
+static const stk_ns STAMP_SETTLES_NS = 2 * STK_S;
 
 static const char *const magic_of[] = {"STKMEDIA", "STKTEXTS"};
 
@@ -15,6 +20,37 @@ void stk_index_hash(uint8_t digest[16], const void *data, size_t size_bytes)
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits(size_bytes ? data : "", size_bytes));
     memcpy(digest, canonical.digest, 16);
+}
+
+stk_index_stamp stk_index_stamp_of(const struct stat *info)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t mtime_ns = (int64_t)info->st_mtim.tv_sec * STK_S + info->st_mtim.tv_nsec;
+    const int64_t now_ns = (int64_t)now.tv_sec * STK_S + now.tv_nsec;
+    if (mtime_ns <= 0 || now_ns - mtime_ns < STAMP_SETTLES_NS) return (stk_index_stamp){0};
+    return (stk_index_stamp){(uint64_t)mtime_ns, info->st_ino};
+}
+
+stk_status stk_index_sidecar_path(char path[4096], const char *index_dir, const char *manifest, const char *suffix, stk_error *err)
+{
+    char folder[4096], name[512], real[4096];
+    const char *const slash = strrchr(manifest, '/');
+    const char *const base = slash ? slash + 1 : manifest;
+    snprintf(name, sizeof name, "%.160s", base);
+    if (index_dir || strlen(base) > 160) {
+        uint8_t digest[16];
+        if (!realpath(manifest, real)) snprintf(real, sizeof real, "%s", manifest);
+        stk_index_hash(digest, real, strlen(real));
+        char *const end = name + strlen(name);
+        snprintf(end, 32, "-%02x%02x%02x%02x%02x%02x%02x%02x", digest[0], digest[1], digest[2], digest[3], digest[4],
+                 digest[5], digest[6], digest[7]);
+    }
+    char *const end = name + strlen(name);
+    snprintf(end, sizeof name - (size_t)(end - name), ".stoker-%.60s", suffix);
+    if (index_dir) return stk_path_join(path, 4096, index_dir, name, err);
+    STK_TRY(stk_path_folder(folder, sizeof folder, manifest, err));
+    return stk_path_join(path, 4096, folder, name, err);
 }
 
 static stk_index_header without_stamp(const stk_index_header *header)

@@ -44,15 +44,38 @@ static void skip_space(const stk_split *split, cursor *at)
     }
 }
 
+/* What people have instead of text.  Gzip and zstd are unpacked before (unpack.h): here they lie inside something. */
+static stk_status refuse_binary(const stk_split *split, stk_error *err)
+{
+    static const struct {
+        const char *bytes;
+        size_t size_bytes;
+        const char *name, *advice;
+    } known[] = {
+        {"\x1F\x8B", 2, "compressed (gzip) inside a compressed file", "unpack it once by hand"},
+        {"\x28\xB5\x2F\xFD", 4, "compressed (zstd) inside a compressed file", "unpack it once by hand"},
+        {"BZh", 3, "compressed with bzip2", "unpack it, or use gzip or zstd"},
+        {"\xFD"
+         "7zXZ",
+         5, "compressed with xz", "unpack it, or use gzip or zstd"},
+        {"\x04\x22\x4D\x18", 4, "compressed with lz4", "unpack it, or use gzip or zstd"},
+        {"PK\x03\x04", 4, "a zip archive", "unpack it"},
+        {"PAR1", 4, "a Parquet file", "write its rows as JSON lines"},
+        {"ARROW1", 6, "an Arrow file", "write its rows as JSON lines"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (starts_with(split, known[i].bytes, known[i].size_bytes))
+            return stk_fail(err, STK_ERR_MANIFEST, "the manifest is %s: %s", known[i].name, known[i].advice);
+    return STK_OK;
+}
+
 stk_status stk_split_open(stk_split *split, const uint8_t *data, uint64_t size_bytes, stk_error *err)
 {
     *split = (stk_split){.data = data, .size_bytes = size_bytes, .end_offset = size_bytes, .at = {.line = 1}};
     if (starts_with(split, "\xFF\xFE", 2) || starts_with(split, "\xFE\xFF", 2))
         return stk_fail(err, STK_ERR_MANIFEST,
                         "the manifest is UTF-16: convert it to UTF-8 (iconv -f utf-16 -t utf-8)");
-    if (starts_with(split, "\x1F\x8B", 2) || starts_with(split, "\x28\xB5\x2F\xFD", 4))
-        return stk_fail(err, STK_ERR_MANIFEST,
-                        "the manifest is compressed, which is not supported yet: decompress it first");
+    STK_TRY(refuse_binary(split, err));
 
     if (starts_with(split, "\xEF\xBB\xBF", 3)) split->at.offset = 3;
     cursor first = {split->at.offset, 1, 0};

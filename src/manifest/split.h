@@ -49,8 +49,8 @@ typedef struct stk_split {
 } stk_split;
 
 /* Look at a file's first bytes and stand before its first record; one byte-order mark at byte 0 is skipped.
- * data may be NULL when size_bytes is 0.  Failure: STK_ERR_MANIFEST, what is no text at all (UTF-16, gzip,
- * zstd). */
+ * data may be NULL when size_bytes is 0.  Failure: STK_ERR_MANIFEST, what is no text of UTF-8 at all, named
+ * (UTF-16, a compressed file or an archive, Parquet). */
 stk_status stk_split_open(stk_split *split, const uint8_t *data, uint64_t size_bytes,
                           stk_error *err) STK_MUST_USE;
 

@@ -166,8 +166,14 @@ static void files_that_are_no_text_are_named(void)
         const char *words;
     } files[] = {{"\xFF\xFE{", "UTF-16"},
                  {"\xFE\xFF{", "UTF-16"},
-                 {"\x1F\x8B\x08", "compressed"},
-                 {"\x28\xB5\x2F\xFD", "compressed"}};
+                 {"\x1F\x8B\x08", "gzip"},
+                 {"\x28\xB5\x2F\xFD", "zstd"},
+                 {"BZh91AY", "bzip2"},
+                 {"\xFD" "7zXZ", "xz"},
+                 {"\x04\x22\x4D\x18", "lz4"},
+                 {"PK\x03\x04", "zip"},
+                 {"PAR1\x15", "Parquet"},
+                 {"ARROW1", "Arrow"}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         stk_split split;
         stk_error err;
