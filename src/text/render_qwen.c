@@ -64,6 +64,21 @@ stk_status stk_render_qwen25(const stk_template *chat_template, stk_render *rend
     return STK_OK;
 }
 
+stk_status stk_render_json_tools(stk_render *render, const stk_sample *sample)
+{
+    STK_TRY(stk_render_literal(
+        render, "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
+                "provided with function signatures within <tools></tools> XML tags:\n<tools>"));
+    for (size_t i = 0; i < json_array_size(sample->tools); i++) {
+        STK_TRY(stk_render_literal(render, "\n"));
+        STK_TRY(stk_render_json(render, &render->text, json_array_get(sample->tools, i)));
+    }
+    return stk_render_literal(
+        render, "\n</tools>\n\nFor each function call, return a json object with function name and "
+                "arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": "
+                "<function-name>, \"arguments\": <args-json-object>}\n</tool_call>");
+}
+
 /* The system turn of Qwen3-VL: the record's own text, and the tools. */
 static stk_status write_system(stk_render *render, const stk_sample *sample, const stk_turn *first)
 {
@@ -77,26 +92,16 @@ static stk_status write_system(stk_render *render, const stk_sample *sample, con
     if (!tool_count) return end_turn(render, begin_bytes, system);
 
     if (system) STK_TRY(stk_render_literal(render, "\n\n"));
-    STK_TRY(stk_render_literal(
-        render, "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
-                "provided with function signatures within <tools></tools> XML tags:\n<tools>"));
-    for (size_t i = 0; i < tool_count; i++) {
-        STK_TRY(stk_render_literal(render, "\n"));
-        STK_TRY(stk_render_json(render, &render->text, json_array_get(sample->tools, i)));
-    }
-    STK_TRY(stk_render_literal(
-        render, "\n</tools>\n\nFor each function call, return a json object with function name and "
-                "arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": "
-                "<function-name>, \"arguments\": <args-json-object>}\n</tool_call>"));
+    STK_TRY(stk_render_json_tools(render, sample));
     static const stk_turn no_turn = {.role = STK_ROLE_SYSTEM};
     return end_turn(render, begin_bytes, system ? system : &no_turn);
 }
 
-static stk_status write_calls(stk_render *render, const stk_turn *turn)
+stk_status stk_render_json_calls(stk_render *render, const stk_turn *turn, bool follows_text)
 {
     for (size_t i = 0; i < turn->call_count; i++) {
         const stk_tool_call *const call = &turn->call[i];
-        if (i || turn->part_count) STK_TRY(stk_render_literal(render, "\n"));
+        if (i || follows_text) STK_TRY(stk_render_literal(render, "\n"));
         STK_TRY(stk_render_literal(render, "<tool_call>\n{\"name\": \""));
         STK_TRY(stk_render_data(render, &render->text, call->name));
         STK_TRY(stk_render_literal(render, "\", \"arguments\": "));
@@ -146,7 +151,7 @@ stk_status stk_render_qwen3(const stk_template *chat_template, stk_render *rende
             continue;
         const size_t begin_bytes = render->text.size_bytes;
         STK_TRY(write_parts(render, sample, turn, turn->role == STK_ROLE_USER));
-        STK_TRY(write_calls(render, turn));
+        STK_TRY(stk_render_json_calls(render, turn, turn->part_count > 0));
         STK_TRY(end_turn(render, begin_bytes, turn));
     }
     return STK_OK;

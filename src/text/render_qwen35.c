@@ -2,59 +2,19 @@
  *
  * The template trims each turn and looks into it for a think block and for tool responses, so a turn's
  * content is built aside, with its marks, and placed afterwards.  The "think" and "nothink" templates of
- * Qwen3.5 differ only in the prompt for generation, which training does not have. */
+ * Qwen3.5 differ only in the prompt for generation, which training does not have; TRL's training templates
+ * write a think block in every answer. */
 #include "text/template.h"
-
-static stk_str view(const stk_buffer *buffer)
-{
-    return (stk_str){(const char *)buffer->data, buffer->size_bytes};
-}
-
-static bool starts_with(stk_str text, stk_str start)
-{
-    return text.size_bytes >= start.size_bytes && memcmp(text.data, start.data, start.size_bytes) == 0;
-}
-
-static bool ends_with(stk_str text, stk_str end)
-{
-    return text.size_bytes >= end.size_bytes &&
-           memcmp(text.data + text.size_bytes - end.size_bytes, end.data, end.size_bytes) == 0;
-}
-
-/* The first (or the last) place of word in text, NULL if there is none. */
-static const char *find(stk_str text, stk_str word, bool last)
-{
-    const char *found = NULL;
-    if (text.size_bytes == 0) return NULL;
-    const char *from = text.data;
-    while ((from = memmem(from, text.size_bytes - (size_t)(from - text.data), word.data, word.size_bytes))) {
-        found = from;
-        if (!last) break;
-        from += word.size_bytes;
-    }
-    return found;
-}
 
 /* The trimmed content of a turn, in render->content until the next call. */
 static stk_status build_content(stk_str *content, stk_render *render, const stk_sample *sample,
                                 const stk_turn *turn)
 {
-    stk_buffer_clear(&render->content);
-    render->in_answer = turn->role == STK_ROLE_ASSISTANT;
-    for (size_t i = 0; i < turn->part_count; i++) {
-        const stk_turn_part *const part = &turn->part[i];
-        if (part->kind == STK_PART_TEXT) {
-            STK_TRY(stk_render_data(render, &render->content, part->text));
-            continue;
-        }
-        if (turn->role == STK_ROLE_SYSTEM)
+    for (size_t i = 0; turn->role == STK_ROLE_SYSTEM && i < turn->part_count; i++)
+        if (turn->part[i].kind == STK_PART_MEDIA)
             return stk_render_refuse(render, "the template takes no images or videos in the system turn");
-        const bool is_video = sample->media[part->media_index].kind == STK_MEDIA_VIDEO;
-        STK_TRY(stk_render_raw(render, &render->content,
-                               is_video ? STK_LITERAL("<|vision_start|><|video_pad|><|vision_end|>")
-                                        : STK_LITERAL("<|vision_start|><|image_pad|><|vision_end|>")));
-    }
-    *content = stk_str_strip(view(&render->content));
+    STK_TRY(stk_render_content(content, render, sample, turn));
+    *content = stk_str_strip(*content);
     return STK_OK;
 }
 
@@ -66,9 +26,7 @@ static stk_status find_last_query(size_t *index, stk_render *render, const stk_s
         if (turn->role != STK_ROLE_USER) continue;
         stk_str content;
         STK_TRY(build_content(&content, render, sample, turn));
-        if (starts_with(content, STK_LITERAL("<tool_response>")) &&
-            ends_with(content, STK_LITERAL("</tool_response>")))
-            continue;
+        if (stk_content_answers_a_tool(content)) continue;
         *index = i;
         return STK_OK;
     }
@@ -164,24 +122,6 @@ static stk_status write_call(const stk_template *chat_template, stk_render *rend
     return stk_render_literal(render, "</function>\n</tool_call>");
 }
 
-/* Take a think block out of the content: what the template's split and strip calls do. */
-static void split_thinking(stk_str *reasoning, stk_str *content)
-{
-    const stk_str open = STK_LITERAL("<think>"), close = STK_LITERAL("</think>");
-    const char *const end = content->data + content->size_bytes;
-    const char *const first = find(*content, close, false);
-    if (!first) return;
-    *reasoning = stk_str_strip_newlines_right((stk_str){content->data, (size_t)(first - content->data)});
-    const char *const opened = find(*reasoning, open, true);
-    if (opened) {
-        const char *const after = opened + open.size_bytes;
-        *reasoning = (stk_str){after, (size_t)(reasoning->data + reasoning->size_bytes - after)};
-    }
-    *reasoning = stk_str_strip_newlines_left(*reasoning);
-    const char *const after = find(*content, close, true) + close.size_bytes;
-    *content = stk_str_strip_newlines_left((stk_str){after, (size_t)(end - after)});
-}
-
 static stk_status write_answer(const stk_template *chat_template, stk_render *render, const stk_turn *turn,
                                stk_str content, bool with_thinking)
 {
@@ -189,9 +129,9 @@ static stk_status write_answer(const stk_template *chat_template, stk_render *re
     if (turn->reasoning.data) {
         stk_buffer_clear(&render->piece);
         STK_TRY(stk_render_data(render, &render->piece, turn->reasoning));
-        reasoning = view(&render->piece);
+        reasoning = stk_render_view(&render->piece);
     } else if (!chat_template->reasoning_effort) {
-        split_thinking(&reasoning, &content);
+        stk_content_split_thinking(&reasoning, &content);
     }
     STK_TRY(stk_render_literal(render, "<|im_start|>assistant\n"));
     const size_t begin_bytes = render->text.size_bytes;
@@ -260,7 +200,7 @@ stk_status stk_render_qwen35(const stk_template *chat_template, stk_render *rend
             STK_TRY(write_tool_turn(render, sample, i, content));
         else
             STK_TRY(write_answer(chat_template, render, turn, content,
-                                 chat_template->reasoning_effort || i > last_query));
+                                 chat_template->thinks_always || i > last_query));
     }
     return STK_OK;
 }

@@ -2,7 +2,8 @@
  *
  * A chat template is a Jinja program, and Stoker runs no programs from a checkpoint.  The published templates
  * of the Qwen-VL families are known by the sha256 of their text (spec-qwen3vl.md section 4.1) and written by
- * code of our own. Not here: the writing (render_qwen.c, render_qwen35.c, turn_format.c). */
+ * code of our own. Not here: the writing (render_qwen.c, render_thinking.c,
+ * render_qwen35.c, turn_format.c). */
 #include "text/template.h"
 
 #include <errno.h>
@@ -21,39 +22,61 @@ enum {
 #define WRITING "stoker-template-1"
 
 #define CONTROL_TOOLS "<tool_call>\n</tool_call>\n<tool_response>\n</tool_response>"
+#define CONTROL_THINKS CONTROL_TOOLS "\n<think>\n</think>"
 
 static const stk_template published[] = {
     {.name = "qwen3-vl", .render = stk_render_qwen3, .literals = CONTROL_TOOLS},
+    {.name = "qwen3-vl-thinking", .render = stk_render_qwen3_thinking, .literals = CONTROL_THINKS},
     {.name = "qwen2.5-vl", .render = stk_render_qwen25, .literals = ""},
-    {.name = "qwen3.5",
+    {.name = "qwen3.5", .render = stk_render_qwen35, .literals = CONTROL_THINKS, .is_qwen35 = true},
+    {.name = "qwen3.5-training",
      .render = stk_render_qwen35,
-     .literals = CONTROL_TOOLS "\n<think>\n</think>",
-     .is_qwen35 = true},
+     .literals = CONTROL_THINKS,
+     .is_qwen35 = true,
+     .thinks_always = true},
     {.name = "qwen3.6",
      .render = stk_render_qwen35,
-     .literals = CONTROL_TOOLS "\n<think>\n</think>",
+     .literals = CONTROL_THINKS,
      .is_qwen35 = true,
      .scalars_as_json = true},
-    {.name = "qwen3.8",
+    {.name = "qwen3.6-training",
      .render = stk_render_qwen35,
-     .literals = CONTROL_TOOLS "\n<think>\n</think>",
+     .literals = CONTROL_THINKS,
      .is_qwen35 = true,
      .scalars_as_json = true,
-     .reasoning_effort = true},
+     .thinks_always = true},
+    {.name = "qwen3.8",
+     .render = stk_render_qwen35,
+     .literals = CONTROL_THINKS,
+     .is_qwen35 = true,
+     .scalars_as_json = true,
+     .reasoning_effort = true,
+     .thinks_always = true},
 };
 enum { PUBLISHED_COUNT = sizeof published / sizeof *published };
-#define PUBLISHED_NAMES "qwen3-vl, qwen2.5-vl (qwen2-vl), qwen3.5, qwen3.6, qwen3.8"
+#define PUBLISHED_NAMES                                                                                      \
+    "qwen3-vl, qwen3-vl-thinking, qwen2.5-vl (qwen2-vl), qwen3.5, qwen3.6, qwen3.8, qwen3.5-training, "      \
+    "qwen3.6-training"
 
-/* "think" and "nothink" of Qwen3.5 differ in the prompt for generation only. */
+/* Texts that differ in what training does not have, the prompt for generation and the marks of an assistant
+ * mask, are one template.  Where the two texts of Qwen3.5, "think" and "nothink", have one name, so have
+ * their training templates. */
 static const struct {
     const char *sha256, *name;
 } known_digests[] = {
     {"3636d0f0bd6bef02654cdffdc447b79cb2cef8ab02cc75267345946291a489e4", "qwen3-vl"},
+    {"66bd81986bf7f8abe6d7fb4a50341c8d8ae14b16637e8fb876bca7e7ef0b9c6f", "qwen3-vl"}, /* training */
+    {"84ed326ccec340f3c775d5a31c0aada290d59819c18e43650aabe14f1d42c839", "qwen3-vl-thinking"},
     {"a0bc6f6fc7a29a80017a433e8f03a1cc1236e838a944a2d034295a60c4f2fddb", "qwen2.5-vl"},
+    {"31c85932a6d8826f0fe8d52b81767eba6b869128b0a7c7503d1e7baaad4e8043", "qwen2.5-vl"}, /* training */
     {"a4aee8afcf2e0711942cf848899be66016f8d14a889ff9ede07bca099c28f715", "qwen3.5"},
     {"273d8e0e683b885071fb17e08d71e5f2a5ddfb5309756181681de4f5a1822d80", "qwen3.5"},
+    {"ccf356d8f238e287c047b1ef589850fd6b2b44e6cb29079e26c635fb9b8111ef", "qwen3.5-training"},
+    {"f32fe3e21c20f59d193244181c8b4c324c73a8cd313ddf825633a9ecfd2afad2", "qwen3.5-training"},
     {"e84f32a23fdda27689f868aa4a1a5621f41133e51a48d7f3efcbea2839574259", "qwen3.6"},
+    {"c5a26eaf3aab77fdc4ec696540ff896713ff0764f552ce9f597ede99fc673034", "qwen3.6-training"},
     {"c3cf9e34abf4f9e36c2d72165aa9c132d3e2a725b6c2586aaa3a8af9d7a81041", "qwen3.8"},
+    {"320c2f734288f91c341c1c3c9690e4e6aba07a27852bf88d7c8481c880168288", "qwen3.8"}, /* training */
 };
 
 static const stk_template *find_published(stk_str name)
@@ -223,8 +246,8 @@ static stk_status recognise(stk_template **out, stk_str text, const char *file, 
     }
     return stk_fail_at(
         err, STK_ERR_MODEL, file, 0,
-        "this chat template is not one that Stoker knows (sha256 %.16s...): set `template` to the "
-        "published one it equals (%s), or declare its turn format there",
+        "this chat template is unknown (sha256 %.16s...): set `template` to the published one that it equals "
+        "(%s), or declare its turn format",
         given, PUBLISHED_NAMES);
 }
 

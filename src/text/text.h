@@ -50,8 +50,9 @@ typedef struct stk_turn_format {
 /* The template of the checkpoint folder (chat_template.jinja, chat_template.json, or inside tokenizer_config.json), by
  * the digest of its text.  Unknown: STK_ERR_MODEL with the words to fix it. */
 stk_status stk_template_open(stk_template **out, const char *model_folder, stk_error *err) STK_MUST_USE;
-/* A published template by name: "qwen3-vl", "qwen2.5-vl" ("qwen2-vl" has the same text), "qwen3.5" (think and nothink
- * differ in the prompt for generation only), "qwen3.6", "qwen3.8". */
+/* A published template by name: "qwen3-vl", "qwen3-vl-thinking", "qwen2.5-vl" ("qwen2-vl" has the same text), "qwen3.5"
+ * (think and nothink differ in the prompt for generation only), "qwen3.6", "qwen3.8", and TRL's "qwen3.5-training" and
+ * "qwen3.6-training". */
 stk_status stk_template_named(stk_template **out, stk_str name, stk_error *err) STK_MUST_USE;
 stk_status stk_template_declared(stk_template **out, const stk_turn_format *format, stk_error *err) STK_MUST_USE;
 void stk_template_close(stk_template **chat_template);

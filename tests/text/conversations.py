@@ -168,6 +168,12 @@ def _dialogues():
                                   assistant("d", reasoning_content="r2"))
     yield "reasoning-and-block", chat(user("a"), assistant("<think>\nx\n</think>\n\nb", reasoning_content="r"))
     yield "think-turns", chat(user("a"), assistant("<think>\nx\n</think>\n\nb"), user("c"), assistant("<think>y</think>d"))
+    yield "think-steps", chat(user("a"), assistant("<think>\n1\n</think>\n\nb"), assistant("c"), assistant("\n\nd", reasoning_content="\n"),
+                              assistant("\ne"))
+    yield "think-before-user-last", chat(user("a"), assistant("<think>\n1\n</think>\n\nb"), user("c"))
+    yield "think-last-of-tools", chat(user("a"), assistant("\n", reasoning_content="r", tool_calls=[call("f", {})]), tool("x"),
+                                      assistant("\n\nb", reasoning_content=""), user("<tool_response>\ny\n</tool_response>"), assistant("c"))
+    yield "think-image", chat(user("a"), assistant([text("<think>\nsee "), IMAGE, text("\n</think>\n\nb")]), user("c"), assistant("d"))
     yield "think-twice", chat(user("a"), assistant("<think>1</think>b<think>2</think>\n\nc"))
     yield "train-no", chat(user("a"), assistant("b", train=False), user("c"), assistant("d"))
     yield "train-yes", chat(user("a"), assistant("b", train=True), user("c"), assistant("d"))
@@ -241,6 +247,11 @@ def _typed():
     yield "typed-key-marks", chat(user("a"), assistant("b"), tools=[{"\U000f0000<|im_end|>\U000f0001": 1, "\U000f0000<think>\U000f0001 \U000f0001": 2}])
     yield "typed-reasoning", chat(user("a"), assistant("b", reasoning_content=" <|im_end|> <think> "))
     yield "typed-parts", chat(user(text("<|im_"), text("end|>")), assistant("joined"))
+    found = "<|object_ref_start|>a cat<|object_ref_end|><|box_start|>(1,2),(3,4)<|box_end|>"
+    yield "typed-grounding", chat(user(IMAGE, text("What is <|box_start|>(1,2)<|box_end|>?")), assistant(found + "<|quad_start|>(5,6)<|quad_end|>"),
+                                  user("<|quad_start|>(9,9)<|quad_end|> <|object_ref_start|>x<|object_ref_end|>"), assistant("<|box_end|><|im_end|>"))
+    yield "typed-grounding-tool", chat(system("<|box_start|>x<|box_end|>"), user(IMAGE), assistant(
+        found, tool_calls=[call("f", {"box": "<|box_start|>(1)<|box_end|>"})]), tool("<|object_ref_start|>ear<|object_ref_end|>"), assistant("b"))
     yield "typed-everywhere", chat(system(bad.replace("<|image_pad|>", "")), user("<|box_start|>" + bad), assistant(bad + "<|box_end|>"))
 
 
@@ -258,6 +269,8 @@ def _cases():
 
 CASES = [{"name": name, "record": record} for name, record in _cases()]
 assert len({case["name"] for case in CASES}) == len(CASES)
+
+GROUNDING = ["<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>"]
 
 # Rules that single cases are run with beside the usual ones.
 EXTRA_RULES = {
@@ -279,6 +292,9 @@ EXTRA_RULES = {
     "typed-user-end-newline": [{"labels": "finetune", "control_tokens": "reference"}],
     "typed-answer-box": [{"control_tokens": "sanitize", "allow_control_tokens": ["<|box_start|>", "<|box_end|>"]}],
     "typed-user-box": [{"control_tokens": "plain", "allow_control_tokens": ["<|object_ref_start|>", "<|object_ref_end|>"]}],
+    "typed-grounding": [{"allow_control_tokens": GROUNDING}, {"control_tokens": "sanitize", "allow_control_tokens": GROUNDING},
+                        {"allow_control_tokens": ["<|box_start|>", "<|box_end|>"], "labels": "last"}],
+    "typed-grounding-tool": [{"allow_control_tokens": GROUNDING}, {"control_tokens": "sanitize", "allow_control_tokens": GROUNDING}],
     "typed-system": [{"system": "y<|im_end|>"}],
     "answer-plain": [{"system": "y<|im_end|>z"}, {"labels": "finetune"}],
 }

@@ -4,7 +4,9 @@ Ids under `reference` and `sanitize` are those of transformers.  Labels are its 
 into the published template's text around the answers.  transformers has no mask together with sanitize_control_tokens,
 and nothing like `plain`; there the same functions of transformers are put together here, turn by turn.
 """
+import hashlib
 import json
+import os
 import pathlib
 import re
 
@@ -16,7 +18,11 @@ assert transformers.__version__ == "5.24.0", transformers.__version__
 
 REASON_NO_ANSWER, REASON_UNTRAINED, REASON_TEMPLATE, REASON_CONTROL = 6, 7, 9, 10
 TEMPLATES = {"qwen3-vl": "qwen3_vl", "qwen2.5-vl": "qwen2_5_vl", "qwen3.5": "qwen3_5_think", "qwen3.6": "qwen3_6",
-             "qwen3.8": "qwen3_8"}
+             "qwen3.8": "qwen3_8", "qwen3.5-training": "qwen3_5_think_training", "qwen3.6-training": "qwen3_6_training"}
+# No package brings the text of Qwen3-VL Thinking: it is read from a checkpoint's own file.
+THINKING = "qwen3-vl-thinking"
+THINKING_SHA256 = "84ed326ccec340f3c775d5a31c0aada290d59819c18e43650aabe14f1d42c839"
+THINKING_FILE = os.environ.get("STK_THINKING_TEMPLATE")
 NEVER_IN_ANSWERS = ("<|im_start|>", "<|im_end|>", "<|image_pad|>", "<|video_pad|>", "<|audio_pad|>")
 
 
@@ -24,20 +30,33 @@ class Refused(Exception):
     """The record gives no sample: .args[0] is the reason."""
 
 
-def published_template(name):
+def package_template(file):
     import trl
-    return (pathlib.Path(trl.__file__).parent / "chat_templates" / f"{TEMPLATES[name]}.jinja").read_text(encoding="utf-8")
+    return (pathlib.Path(trl.__file__).parent / "chat_templates" / f"{file}.jinja").read_text(encoding="utf-8")
+
+
+def thinking_template(path):
+    """The text in chat_template.json or chat_template.jinja of a Qwen3-VL Thinking checkpoint."""
+    text = pathlib.Path(path).read_text(encoding="utf-8")
+    text = (json.loads(text)["chat_template"] if str(path).endswith(".json") else text).removesuffix("\n")
+    assert hashlib.sha256(text.encode()).hexdigest() == THINKING_SHA256, f"{path} is no template of Qwen3-VL Thinking"
+    return text
+
+
+def published_template(name):
+    return thinking_template(THINKING_FILE) if name == THINKING else package_template(TEMPLATES[name])
 
 
 def with_generation_marks(name, template):
     """The published template with {% generation %} around each answer; what it renders stays the same."""
-    def once(old, new, words):
-        assert words.count(old) == 1, (name, old, words.count(old))
+    def once(old, new, words, count=1):
+        assert words.count(old) == count, (name, old, words.count(old))
         return words.replace(old, new)
 
-    if name == "qwen2.5-vl":
-        import trl  # its own training template; that it renders the same is checked with every conversation
-        return (pathlib.Path(trl.__file__).parent / "chat_templates" / "qwen2_5_vl_training.jinja").read_text(encoding="utf-8")
+    if name.endswith("-training"):
+        return template
+    if name == "qwen2.5-vl":  # its own training template; that it renders the same is checked with every conversation
+        return package_template("qwen2_5_vl_training")
     head, answer = re.split(r"(?=    \{%- elif message\.role == \"assistant\" %\})", template)
     answer, tail = re.split(r"(?=    \{%- elif message\.role == \"tool\" %\})", answer)
     if name == "qwen3-vl":
@@ -45,7 +64,8 @@ def with_generation_marks(name, template):
                       answer)
     else:
         answer = once("{{- '<|im_start|>' + message.role + '\\n<think>\\n'", "{{- '<think>\\n'", answer)
-        answer = once("{{- '<|im_start|>' + message.role + '\\n' + content }}", "{{- content }}", answer)
+        answer = once("{{- '<|im_start|>' + message.role + '\\n' + content }}", "{{- content }}", answer,
+                      count=2 if name == THINKING else 1)
         answer = re.sub(r"(        \{%- if [^\n]*last_query_index)",
                         r"        {{- '<|im_start|>' + message.role + '\\n' }}{%- generation %}\n\1", answer, count=1)
     return head + once("{{- '<|im_end|>\\n' }}", "{{- '<|im_end|>\\n' }}{%- endgeneration %}", answer) + tail

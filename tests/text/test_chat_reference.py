@@ -45,10 +45,10 @@ def folder(source, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def probe(build):
-    """Run Stoker on cases: a list of {rules..., "record"}."""
-    def run(model, cases):
+    """Run Stoker on cases, pairs of record and rules, with the template of the folder or another by name."""
+    def run(model, cases, *template):
         lines = "".join(json.dumps({**rules, "record": record}) + "\n" for record, rules in cases)
-        done = subprocess.run([build / "tests/text/text_probe", model], input=lines.encode(), capture_output=True, timeout=600)
+        done = subprocess.run([build / "tests/text/text_probe", model, *template], input=lines.encode(), capture_output=True, timeout=600)
         assert done.returncode == 0, done.stderr.decode()
         out = [json.loads(line) for line in done.stdout.decode().split("\n") if line]
         assert len(out) == len(cases)
@@ -89,8 +89,32 @@ def test_templates_are_found_wherever_a_checkpoint_keeps_them(folder, probe, tmp
         assert probe(tmp_path, case)[0]["rendered"] == "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
         (tmp_path / name).unlink()
     (tmp_path / "chat_template.jinja").write_text(template.replace("user", "USER"), encoding="utf-8")
-    with pytest.raises(AssertionError, match="not one that Stoker knows"):
+    with pytest.raises(AssertionError, match="this chat template is unknown"):
         probe(tmp_path, case)
+
+
+@pytest.mark.parametrize("file, name", [
+    ("qwen2_5_vl_training", "qwen2.5-vl"), ("qwen3_vl_training", "qwen3-vl"), ("qwen3_5_think_training", "qwen3.5-training"),
+    ("qwen3_5_nothink_training", "qwen3.5-training"), ("qwen3_6_training", "qwen3.6-training"), ("qwen3_8_training", "qwen3.8"),
+    ("qwen3_5_nothink", "qwen3.5"), ("qwen3_6", "qwen3.6"), ("qwen3_8", "qwen3.8")])
+def test_each_text_of_trl_is_known_by_its_digest(file, name, folder, probe, tmp_path):
+    """A folder with that text gives what transformers makes of it, and what the name of its template gives."""
+    pytest.importorskip("transformers")
+    import reference
+    model = folder(name.removesuffix("-training"))
+    text = reference.package_template(file)
+    (tmp_path / "tokenizer.json").symlink_to(model / "tokenizer.json")
+    (tmp_path / "chat_template.jinja").write_text(text, encoding="utf-8")
+    cases = [(case["record"], {"control_tokens": "reference"}) for case in conversations.CASES]
+    got, named = probe(tmp_path, cases), probe(tmp_path, cases, name)
+    assert got == named
+    ref = reference.Reference(model, name)
+    rendered = 0
+    for (record, rules), one in zip(cases, got):
+        if "rendered" in one:
+            assert ref.render(ref.messages(record, rules), record.get("tools"), text, False)[0] == one["rendered"], record
+            rendered += 1
+    assert rendered > len(cases) / 2
 
 
 def random_record(rng):
@@ -128,20 +152,27 @@ def random_rules(rng, finetune):
     if rng.random() < 0.2:
         rules["system"] = rng.choice(WORDS)
     if rng.random() < 0.1 and rules["control_tokens"] != "reference":
-        rules["allow_control_tokens"] = ["<|box_start|>", "<|box_end|>"]
+        rules["allow_control_tokens"] = rng.choice([["<|box_start|>", "<|box_end|>"], conversations.GROUNDING])
     return rules
 
 
-@pytest.mark.parametrize("name", ["qwen3-vl", "qwen2.5-vl", "qwen3.5", "qwen3.6", "qwen3.8"])
+# chat_template.json of a Qwen3-VL Thinking checkpoint: no package brings its text, and without it golden/thinking.jsonl
+# (test_text_goldens.c) speaks for the reference.
+THINKING = ["qwen3-vl-thinking"] * ("STK_THINKING_TEMPLATE" in os.environ)
+
+
+@pytest.mark.parametrize("name", ["qwen3-vl", "qwen2.5-vl", "qwen3.5", "qwen3.6", "qwen3.8", "qwen3.5-training", "qwen3.6-training",
+                                  *THINKING])
 def test_beside_transformers(name, folder, probe):
     pytest.importorskip("transformers")
     import reference
-    ref = reference.Reference(folder(name), name)
+    model = folder(name.removesuffix("-training").removesuffix("-thinking"))
+    ref = reference.Reference(model, name)
     rng = random.Random(f"chats {name}")
     cases = [(case["record"], {"control_tokens": rule}) for case in conversations.CASES for rule in RULES]
-    cases += [(random_record(rng), random_rules(rng, name in ("qwen3-vl", "qwen2.5-vl"))) for _ in range(COUNT)]
+    cases += [(random_record(rng), random_rules(rng, not name.startswith("qwen3."))) for _ in range(COUNT)]
     outcomes = collections.Counter()
-    for (record, rules), got in zip(cases, probe(folder(name), cases)):
+    for (record, rules), got in zip(cases, probe(model, cases, name)):
         try:
             expected = ref.run(record, rules)
         except reference.Refused as refused:

@@ -215,9 +215,11 @@ static void bad_turn_formats_are_refused_with_the_key(void)
 
 static void digests_tell_templates_apart(void)
 {
-    uint8_t digest[12][16];
+    uint8_t digest[14][16];
     size_t count = 0;
-    static const char *const names[] = {"qwen3-vl", "qwen2.5-vl", "qwen3.5", "qwen3.6", "qwen3.8"};
+    static const char *const names[] = {"qwen3-vl",         "qwen2.5-vl", "qwen3.5",
+                                        "qwen3.6",          "qwen3.8",    "qwen3-vl-thinking",
+                                        "qwen3.5-training", "qwen3.6-training"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         stk_template *t = named(names[i]);
         CHECK_STR(stk_template_name(t), names[i]);

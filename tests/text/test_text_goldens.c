@@ -124,19 +124,17 @@ static void open_sample_model(void)
     CHECK_OK(stk_text_scratch_create(&scratch, &limits, &err), err);
 }
 
-/* Rendered text, ids, labels and places of media are the reference's, for every published template. */
-static void conversations_as_the_reference(void)
+/* The lines of a golden file, all of which are of the templates given. */
+static void run_file(const char *file, const char *const *names, size_t name_count, size_t min_lines)
 {
-    static const char *const names[] = {"qwen3-vl", "qwen2.5-vl", "qwen3.5", "qwen3.6", "qwen3.8"};
-    open_sample_model();
-    json_t *const lines = read_lines("chat.jsonl"), *const records = read_lines("records.jsonl");
+    json_t *const lines = read_lines(file), *const records = read_lines("records.jsonl");
     json_t *const by_name = json_object();
     for (size_t i = 0; i < json_array_size(records); i++) {
         const json_t *const record = json_array_get(records, i);
         json_object_set(by_name, text_of(record, "name"), json_object_get(record, "record"));
     }
     size_t count = 0;
-    for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
+    for (size_t t = 0; t < name_count; t++) {
         stk_template *chat_template;
         CHECK_OK(stk_template_named(&chat_template, stk_str_of(names[t]), &err), err);
         for (size_t i = 0; i < json_array_size(lines); i++) {
@@ -148,10 +146,22 @@ static void conversations_as_the_reference(void)
         stk_template_close(&chat_template);
         CHECK(chat_template == NULL);
     }
-    CHECK(count == json_array_size(lines) && count > 1000);
+    CHECK_MSG(count == json_array_size(lines) && count > min_lines, "%s: %zu lines of %zu", file, count,
+              json_array_size(lines));
     json_decref(by_name);
     json_decref(lines);
     json_decref(records);
+}
+
+/* Rendered text, ids, labels and places of media are the reference's, for every published template. */
+static void conversations_as_the_reference(void)
+{
+    static const char *const packaged[] = {"qwen3-vl", "qwen2.5-vl",       "qwen3.5",         "qwen3.6",
+                                           "qwen3.8",  "qwen3.5-training", "qwen3.6-training"};
+    static const char *const thinking[] = {"qwen3-vl-thinking"};
+    open_sample_model();
+    run_file("chat.jsonl", packaged, sizeof packaged / sizeof *packaged, 1400);
+    run_file("thinking.jsonl", thinking, 1, 250);
     stk_text_scratch_destroy(scratch);
     stk_tokenizer_close(&tokenizer);
 }
