@@ -285,6 +285,9 @@ static int run_init(const invocation *in)
         } else {
             printf("%s: from %d records of %s; next: stoker index %s\n", output, f.records, in->argument[0],
                    output);
+            if (!f.records)
+                printf("no record was read (a folder and a compressed file are not looked into): set `columns` and "
+                       "`roles` where they are not the usual ones\n");
             if (f.role_count)
                 printf("check `roles` in it: %d names have no usual meaning, and were guessed\n",
                        f.role_count);
