@@ -81,6 +81,15 @@ typedef struct stk_index_report stk_index_report;
 STK_API STK_MUST_USE stk_status stk_index_build(stk_index_report **out, const stk_options *options,
                                                 const stk_index_progress *progress, stk_error *err);
 
+/* Leave records out of every run over these manifests, for good: the samples that the lists name, list_count paths.  A line
+ * of a list is a sample's id (SET/ID, or SET#LINE), or a dead letter (JSON with `id`, and `file` where the id is a line).
+ * What is named is kept in text beside the index (docs/index-format.md), and is part of the fingerprint.  start_over: forget
+ * what earlier lists named; without a list, that is all it does.  progress may be NULL.
+ *
+ * Failure, with nothing left out: STK_ERR_USAGE for a line that names no record or several, with file and line. */
+STK_API STK_MUST_USE stk_status stk_index_exclude(const stk_options *options, const char *const *list, size_t list_count,
+                                                  bool start_over, const stk_index_progress *progress, stk_error *err);
+
 STK_API size_t stk_index_report_count(const stk_index_report *report);
 STK_API const stk_index_summary *stk_index_report_at(const stk_index_report *report, size_t at);
 STK_API void stk_index_report_destroy(stk_index_report *report);

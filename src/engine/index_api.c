@@ -108,12 +108,14 @@ static stk_status summarise(stk_index_summary *summary, const stk_run *run, cons
     const uint64_t words = stk_set_index_words_count(set->index);
     for (uint64_t i = 0; i < words; i++) {
         const stk_index_words at = stk_set_index_words_at(set->index, i);
+        /* What is left out has no other fault any more. */
+        if (set->facts.record[at.record_index].reason == STK_REASON_EXCLUDED && at.reason != STK_REASON_EXCLUDED) continue;
         add_example(summary, &set->facts, at.record_index, at.reason, at.message);
     }
     for (uint64_t r = 0; r < set->facts.record_count; r++) add_record(summary, run, set, r);
     /* Words for a fault that another fault of the same record outranks. */
     for (int reason = 0; reason < STK_INDEX_REASONS; reason++)
-        if (!summary->unusable_by_reason[reason]) memset(summary->example[reason], 0, sizeof summary->example[reason]);
+        if (!summary->unusable_by_reason[reason] && reason != STK_REASON_EXCLUDED) memset(summary->example[reason], 0, sizeof summary->example[reason]);
     summary->max_tokens = run->max_tokens;
     summary->overlong_is_error = set->rules->overlong_is_error;
     stk_error refusal;

@@ -140,6 +140,7 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
                            .record_rules = &set->rules->record,
                            .survey = &survey,
                            .mode = require ? STK_INDEX_REQUIRE : verify ? STK_INDEX_VERIFY : STK_INDEX_AUTO,
+                           .ignore_excluded = run->ignore_excluded,
                            .recheck = verify || run->recheck_media,
                            .threads = options->workers > 0 ? (int)options->workers : options->workers < 0 ? 0 : cpu_count(),
                            .progress = progress};

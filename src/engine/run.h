@@ -39,6 +39,7 @@ typedef struct stk_run {
     stk_fingerprint fingerprint;
     uint32_t max_tokens;     /* of a sample */
     bool recheck_media;      /* set before stk_run_open_index: look again at media that could not be used */
+    bool ignore_excluded;    /* likewise: open as if no list left records out */
     atomic_uint references;
 } stk_run;
 

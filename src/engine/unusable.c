@@ -68,6 +68,17 @@ static const char *words_of(const stk_run_set *set, stk_reason reason, uint64_t 
     return "";
 }
 
+/* Cut to fit, not through a character. */
+static const char *shorten(char *text, size_t capacity)
+{
+    static const char end[] = "...";
+    if (strlen(text) < capacity) return text;
+    size_t at = capacity - sizeof end;
+    while (at && ((uint8_t)text[at] & 0xC0) == 0x80) at--;
+    memcpy(text + at, end, sizeof end);
+    return text;
+}
+
 stk_status stk_unusable_check(const stk_run *run, const stk_run_set *set, double share, stk_error *err)
 {
     tally t = {0};
@@ -76,13 +87,16 @@ stk_status stk_unusable_check(const stk_run *run, const stk_run_set *set, double
     if ((double)t.unusable <= share * (double)t.counted) return STK_OK;
 
     char advice[160], most[64] = "";
-    advise(advice, sizeof advice, set, t.most);
+    /* With many faults none of them is the cause. */
+    advise(advice, sizeof advice, set, 2 * t.by_reason[t.most] < t.unusable ? STK_REASON_NONE : t.most);
     if (t.by_reason[t.most] < t.unusable) snprintf(most, sizeof most, "%" PRIu64 " of them ", t.by_reason[t.most]);
     const char *const example = words_of(set, t.most, t.first[t.most]);
-    (void)stk_fail(err, STK_ERR_SPENT,
-                   "%.63s: %" PRIu64 " of %" PRIu64 " records are unusable (%.3g %%, errors.unusable is %.3g %%): %s%s: %s%s%s", set->name,
-                   t.unusable, t.counted, 100 * (double)t.unusable / (double)t.counted, 100 * share, most, stk_reason_text(t.most), advice,
-                   example[0] ? "; first: " : "", example);
+    char sentence[768];
+    snprintf(sentence, sizeof sentence,
+             "%.63s: %" PRIu64 " of %" PRIu64 " records are unusable (%.3g %%, errors.unusable is %.3g %%): %s%s: %s%s%s", set->name,
+             t.unusable, t.counted, 100 * (double)t.unusable / (double)t.counted, 100 * share, most, stk_reason_text(t.most), advice,
+             example[0] ? "; first: " : "", example);
+    (void)stk_fail(err, STK_ERR_SPENT, "%s", shorten(sentence, sizeof err->message));
     const stk_record_facts *const record = &set->facts.record[t.first[t.most]];
     stk_error_file(err, set->facts.file[record->file_index], record->line);
     return STK_ERR_SPENT;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "manifest/index_build.h"
+#include "manifest/index_exclude.h"
 #include "manifest/index_ids.h"
 #include "manifest/index_recheck.h"
 #include "manifest/unpack.h"
@@ -35,6 +36,8 @@ typedef struct set_file {
     bool digest_known;
     uint8_t digest[16];
     part_file part[2];      /* by stk_index_part */
+    char exclude_path[4096];
+    stk_exclude_list excluded;
 } set_file;
 
 struct stk_set_index {
@@ -356,6 +359,16 @@ static stk_status recheck_part(const stk_index_spec *spec, set_file *file, stk_i
     return status;
 }
 
+static stk_status read_excluded(const stk_index_spec *spec, set_file *file, stk_error *err)
+{
+    const stk_index_header *const header = file->part[STK_INDEX_MEDIA].view.header;
+    STK_TRY(stk_index_sidecar_path(file->exclude_path, spec->index_dir, file->path, "excluded", err));
+    if (spec->ignore_excluded) return STK_OK;
+    const stk_status status = stk_exclude_read(&file->excluded, file->exclude_path, &header->key, header->record_count, err);
+    if (status < 0) stk_error_stage(err, STK_STAGE_INDEX);
+    return status;
+}
+
 static stk_status bring_file(const stk_index_spec *spec, set_file *file, stk_index_work *work, stk_error *err)
 {
     const stk_index_work before = *work;
@@ -368,7 +381,7 @@ static stk_status bring_file(const stk_index_spec *spec, set_file *file, stk_ind
     STK_TRY(bring_part(spec, file, STK_INDEX_TEXT, work, err));
     stk_map_close(&file->manifest);
     if (file->part[STK_INDEX_MEDIA].view.header->record_count == file->part[STK_INDEX_TEXT].view.header->record_count)
-        return STK_OK;
+        return read_excluded(spec, file, err);
     return stk_fail_at(err, STK_ERR_INDEX, file->part[STK_INDEX_TEXT].path, 0,
                        "the two parts of the index do not fit each other: delete this one, it is built anew");
 }
@@ -415,6 +428,37 @@ static stk_status join_files(stk_set_index *x, stk_error *err)
     return STK_OK;
 }
 
+/* Records that the lists name get their reason, and the digest of the set tells that they do. */
+static stk_status leave_out(stk_set_index *x, stk_error *err)
+{
+    stk_set_facts *const facts = &x->facts;
+    uint64_t count = 0, records_before = 0;
+    for (uint32_t f = 0; f < x->file_count; f++) count += stk_exclude_count(&x->file[f].excluded);
+    x->words_count += count;
+    if (!count) return STK_OK;
+    if (!x->record) {
+        x->record = stk_alloc_array(STK_TAG_INDEX, facts->record_count, sizeof *x->record);
+        if (!x->record) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the facts of %llu records", (unsigned long long)facts->record_count);
+        memcpy(x->record, facts->record, facts->record_count * sizeof *x->record);
+        facts->record = x->record;
+    }
+    XXH3_state_t state;
+    XXH3_128bits_reset(&state);
+    XXH3_128bits_update(&state, facts->content_digest, sizeof facts->content_digest);
+    for (uint32_t f = 0; f < x->file_count; f++) {
+        for (size_t i = 0; i < stk_exclude_count(&x->file[f].excluded); i++) {
+            const uint64_t at = records_before + stk_exclude_at(&x->file[f].excluded, i)->record_index;
+            x->record[at].reason = STK_REASON_EXCLUDED;
+            XXH3_128bits_update(&state, &at, sizeof at);
+        }
+        records_before += x->file[f].part[STK_INDEX_MEDIA].view.header->record_count;
+    }
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
+    memcpy(facts->content_digest, canonical.digest, sizeof facts->content_digest);
+    return STK_OK;
+}
+
 static stk_status join(stk_set_index *x, stk_error *err)
 {
     stk_set_facts *const facts = &x->facts;
@@ -458,11 +502,13 @@ stk_status stk_set_index_open(stk_set_index **out, const stk_index_spec *spec, s
     if (!x || !x->file) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: the index of %s", spec->name);
     for (uint32_t f = 0; status == STK_OK && f < spec->file_count; f++) {
         x->file_count = f + 1;
+        stk_exclude_init(&x->file[f].excluded);
         x->file[f].path = stk_strdup(STK_TAG_INDEX, spec->file[f]);
         status = x->file[f].path ? bring_file(spec, &x->file[f], work, err)
                                  : stk_fail(err, STK_ERR_NOMEM, "out of memory: the index of %s", spec->name);
     }
     if (status == STK_OK) status = join(x, err);
+    if (status == STK_OK) status = leave_out(x, err);
     if (status < 0) {
         stk_set_index_close(&x);
         return status;
@@ -479,6 +525,7 @@ void stk_set_index_close(stk_set_index **index)
     for (uint32_t f = 0; f < x->file_count; f++) {
         stk_map_close(&x->file[f].manifest);
         for (int p = 0; p < 2; p++) stk_map_close(&x->file[f].part[p].map);
+        stk_exclude_deinit(&x->file[f].excluded);
         stk_free(x->file[f].path);
         stk_free(x->file[f].data_path);
     }
@@ -522,7 +569,63 @@ stk_index_words stk_set_index_words_at(const stk_set_index *index, uint64_t at)
             }
             at -= view->header->words_count;
         }
+        const stk_exclude_list *const excluded = &index->file[f].excluded;
+        if (at < stk_exclude_count(excluded)) {
+            const stk_excluded *const entry = stk_exclude_at(excluded, at);
+            return (stk_index_words){records_before + entry->record_index, STK_REASON_EXCLUDED, entry->id};
+        }
+        at -= stk_exclude_count(excluded);
         records_before += index->file[f].part[STK_INDEX_MEDIA].view.header->record_count;
     }
     return (stk_index_words){.message = ""};
+}
+
+/* --- leaving records out --- */
+
+/* Join what is to be left out of one file with its list on disk, alone. */
+static stk_status save_excluded(const set_file *file, const stk_excluded *more, size_t count, bool start_over, stk_error *err)
+{
+    if (count == 0 && (!start_over || access(file->exclude_path, F_OK))) return STK_OK;
+    const stk_index_header *const header = file->part[STK_INDEX_MEDIA].view.header;
+    char path[4200];
+    stk_journal lock;
+    stk_status status;
+    snprintf(path, sizeof path, "%s.part", file->exclude_path);
+    while ((status = stk_journal_lock(&lock, path, err)) == STK_AGAIN)
+        nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+    STK_TRY(status);
+    stk_exclude_list list;
+    stk_exclude_init(&list);
+    if (!start_over) status = stk_exclude_read(&list, file->exclude_path, &header->key, header->record_count, err);
+    if (status == STK_OK) status = stk_exclude_add(&list, more, count, err);
+    if (status == STK_OK) status = stk_exclude_save(&list, file->exclude_path, &header->key, err);
+    stk_exclude_deinit(&list);
+    stk_journal_close(&lock, false);
+    if (status < 0) stk_error_stage(err, STK_STAGE_INDEX);
+    return status;
+}
+
+stk_status stk_set_index_exclude(const stk_set_index *index, const stk_index_words *record, size_t count, bool start_over, stk_error *err)
+{
+    stk_excluded *const more = stk_alloc_array(STK_TAG_INDEX, count, sizeof *more);
+    if (!more) return stk_fail(err, STK_ERR_NOMEM, "out of memory: %zu records to leave out", count);
+    stk_status status = STK_OK;
+    uint64_t records_before = 0;
+    for (uint32_t f = 0; status == STK_OK && f < index->file_count; f++) {
+        const uint64_t records = index->file[f].part[STK_INDEX_MEDIA].view.header->record_count;
+        size_t here = 0;
+        for (size_t i = 0; i < count; i++) {
+            const uint64_t at = record[i].record_index - records_before;
+            if (record[i].record_index < records_before || at >= records) continue;
+            more[here] = (stk_excluded){.record_index = at, .line = index->facts.record[record[i].record_index].line};
+            snprintf(more[here].id, sizeof more->id, "%s", record[i].message);
+            for (char *c = more[here].id; *c; c++)
+                if ((uint8_t)*c < 0x20) *c = '?'; /* an entry is one line */
+            here++;
+        }
+        status = save_excluded(&index->file[f], more, here, start_over, err);
+        records_before += records;
+    }
+    stk_free(more);
+    return status;
 }

@@ -57,6 +57,7 @@ typedef struct stk_index_spec {
     uint8_t text_digest[16];        /* of all else that text facts follow from: tokeniser, template, text rules */
     const stk_survey *survey;
     stk_index_mode mode;
+    bool ignore_excluded;           /* open as if no record were left out */
     bool recheck;                   /* look again at media that were not usable: they may have been repaired */
     int threads;                    /* > 0; 0: all on the caller's thread */
     const stk_index_progress *progress; /* NULL: none */
@@ -85,7 +86,7 @@ const stk_set_facts *stk_set_index_facts(const stk_set_index *index);
 const char *stk_set_index_data_path(const stk_set_index *index, uint32_t file_index);
 uint64_t stk_set_index_blank_lines(const stk_set_index *index);
 
-/* Words that were kept with a record: a few for each reason. */
+/* Words that were kept with a record: a few for each reason; and of each record that a list leaves out its id. */
 typedef struct stk_index_words {
     uint64_t record_index; /* of the data set */
     stk_reason reason;
@@ -93,5 +94,10 @@ typedef struct stk_index_words {
 } stk_index_words;
 uint64_t stk_set_index_words_count(const stk_set_index *index);
 stk_index_words stk_set_index_words_at(const stk_set_index *index, uint64_t at);
+
+/* Leave records out for good (index_exclude.h), from the next open on.  record: count of them, of the data set, each with
+ * its id as the message, at most 95 bytes.  start_over: forget those of earlier lists. */
+stk_status stk_set_index_exclude(const stk_set_index *index, const stk_index_words *record, size_t count, bool start_over,
+                                 stk_error *err) STK_MUST_USE;
 
 #endif
