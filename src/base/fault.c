@@ -44,6 +44,12 @@ unsigned long stk_fault_seen(stk_fault_id id)
     return atomic_load(&seen[id]);
 }
 
+bool stk_fault_at(stk_fault_id id, unsigned long value)
+{
+    pthread_once(&environment_read, read_environment);
+    return value && atomic_load(&nth_of[id]) == value;
+}
+
 bool stk_fault(stk_fault_id id)
 {
     pthread_once(&environment_read, read_environment);

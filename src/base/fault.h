@@ -16,7 +16,8 @@
     X(STK_FAULT_FILE_WRITE, "file-write")                                                                  \
     X(STK_FAULT_FSYNC, "fsync")                                                                            \
     X(STK_FAULT_RENAME, "rename")                                                                          \
-    X(STK_FAULT_MMAP, "mmap")
+    X(STK_FAULT_MMAP, "mmap")                                                                              \
+    X(STK_FAULT_DECODE_CRASH, "decode-crash")
 
 typedef enum stk_fault_id {
 #define STK_FAULT_ENUM(name, text) name,
@@ -27,6 +28,8 @@ typedef enum stk_fault_id {
 
 #ifdef STK_FAULTS
 bool stk_fault(stk_fault_id id); /* true: fail here */
+/* For a fault that follows what is worked on, not the count of calls: true where N is value. */
+bool stk_fault_at(stk_fault_id id, unsigned long value);
 /* For tests inside one process: let the nth call fail (0: none), and all later ones if forever. */
 void stk_fault_set(stk_fault_id id, unsigned long nth, bool forever);
 /* Calls of the site since then. */
@@ -35,6 +38,12 @@ unsigned long stk_fault_seen(stk_fault_id id);
 static inline bool stk_fault(stk_fault_id id)
 {
     (void)id;
+    return false;
+}
+static inline bool stk_fault_at(stk_fault_id id, unsigned long value)
+{
+    (void)id;
+    (void)value;
     return false;
 }
 #endif

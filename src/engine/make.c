@@ -17,18 +17,25 @@ stk_status stk_maker_init(stk_maker *maker, const stk_run *run, size_t record_by
     stk_status status = stk_buffer_reserve(&maker->record, record_bytes, err);
     if (status == STK_OK) status = stk_text_scratch_create(&maker->text, &run->rules->limits, err);
     if (status == STK_OK) status = stk_image_scratch_create(&maker->image, run->image, err);
-    if (status < 0) stk_maker_deinit(maker);
-    return status;
+    if (status < 0) {
+        stk_maker_deinit(maker);
+        return status;
+    }
+    maker->run = run;
+    maker->cell = stk_quarantine_enter(run->quarantine);
+    return STK_OK;
 }
 
 void stk_maker_deinit(stk_maker *maker)
 {
+    if (maker->run) stk_quarantine_leave(maker->run->quarantine, maker->cell);
     stk_image_scratch_destroy(maker->image);
     stk_text_scratch_destroy(maker->text);
     stk_buffer_deinit(&maker->record);
     stk_sample_deinit(&maker->sample);
     maker->image = NULL;
     maker->text = NULL;
+    maker->cell = NULL;
 }
 
 /* Read and parse a sample's record into maker->sample. */
@@ -196,6 +203,42 @@ static stk_status check_facts(const stk_image_info *info, const stk_media_facts 
     return stk_fail(err, STK_ERR_MEDIA, "the media changed since it was indexed: run `stoker index`");
 }
 
+/* The bytes of one image on their way to its patches. */
+typedef struct decoding {
+    const stk_run *run;
+    const stk_run_set *set;
+    const stk_media_facts *facts;
+    const stk_recipe_media *media;
+    stk_image_scratch *scratch;
+    stk_bytes bytes;
+    stk_image_times times;
+    stk_reason *reason;
+} decoding;
+
+static stk_status decode(decoding *d, void *patches, stk_error *err)
+{
+    stk_image_info info;
+    STK_TRY(stk_image_probe(&info, d->reason, d->bytes, d->bytes.size_bytes, &d->run->rules->limits, err));
+    const stk_pixel_rules *const pixels = &d->set->pixels;
+    const bool stated = d->facts->flags & STK_MEDIA_STATED;
+    const uint8_t orientation = stated ? (pixels->ignore_orientation ? 1 : info.orientation)
+                                       : stk_media_orientation(d->facts, pixels);
+    STK_TRY(check_facts(&info, d->facts, orientation, d->reason, err));
+    return stk_image_patches(patches, d->run->image, d->scratch, d->bytes, &info, orientation, pixels->alpha,
+                             d->media->width_px, d->media->height_px, &d->times, d->reason, err);
+}
+
+/* In a child process: into memory of its own, since the slot is shared. */
+static void decode_alone(void *context)
+{
+    decoding *const d = context;
+    size_t size_bytes;
+    if (stk_mul_overflows(&size_bytes, stk_grid_patches(d->media->grid), stk_form_patch_bytes(&d->run->form))) return;
+    void *const patches = stk_alloc(STK_TAG_ENGINE, size_bytes);
+    stk_error err;
+    if (patches && decode(d, patches, &err) < 0) stk_free(patches); /* a fault that is found is no crash */
+}
+
 /* The patches of one image, or its reason.  STK_ERR_MEDIA and kin: mask. */
 static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker *maker, uint32_t k,
                              stk_reason *reason, stk_error *err)
@@ -219,23 +262,21 @@ static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker
                         "the media has %llu bytes, and had %llu when it was indexed: run `stoker index`",
                         (unsigned long long)request->total_bytes, (unsigned long long)facts->size_bytes);
     }
-    const stk_bytes bytes = {request->buffer, request->got_bytes};
-    stk_image_info info;
-    STK_TRY(stk_image_probe(&info, reason, bytes, bytes.size_bytes, &run->rules->limits, err));
-    const bool stated = facts->flags & STK_MEDIA_STATED, ignored = set->pixels.ignore_orientation;
-    const uint8_t orientation =
-        stated ? (ignored ? 1 : info.orientation) : stk_media_orientation(facts, &set->pixels);
-    STK_TRY(check_facts(&info, facts, orientation, reason, err));
-    stk_image_times times = {0};
-    void *const patches =
-        stk_slot_patches(batch->slot, &batch->layout, &batch->recipe, planned->first_media + k);
-    const stk_status status = stk_image_patches(patches, run->image, maker->image, bytes, &info, orientation, set->pixels.alpha,
-                                                media->width_px, media->height_px, &times, reason, err);
+    decoding d = {.run = run, .set = set, .facts = facts, .media = media, .scratch = maker->image,
+                  .bytes = {request->buffer, request->got_bytes}, .reason = reason};
+    const uint64_t key = stk_quarantine_key(request->address, facts->size_bytes, facts->mtime_ns);
+    if (!stk_quarantine_begin(run->quarantine, maker->cell, key, request->address, decode_alone, &d)) {
+        *reason = STK_REASON_CRASHED;
+        return stk_fail(err, STK_ERR_MEDIA, "decoding it crashed a process, and one of its own again: leave it out");
+    }
+    const stk_status status = decode(
+        &d, stk_slot_patches(batch->slot, &batch->layout, &batch->recipe, planned->first_media + k), err);
+    stk_quarantine_end(maker->cell);
     maker->decode.count++;
-    maker->decode.busy_ns += times.decode_ns;
-    maker->decode.bytes += bytes.size_bytes;
+    maker->decode.busy_ns += d.times.decode_ns;
+    maker->decode.bytes += d.bytes.size_bytes;
     maker->transform.count++;
-    maker->transform.busy_ns += times.transform_ns;
+    maker->transform.busy_ns += d.times.transform_ns;
     maker->transform.bytes += stk_grid_patches(media->grid) * stk_form_patch_bytes(&run->form);
     return status;
 }

@@ -52,6 +52,8 @@ typedef struct stk_maker {
     stk_buffer record;
     stk_text_scratch *text;
     stk_image_scratch *image;
+    const stk_run *run;         /* whose quarantine the cell belongs to */
+    stk_quarantine_cell *cell;
     stk_stage_metrics decode, transform, text_stage, place; /* summed by the engine */
 } stk_maker;
 

@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/file.h"
 #include "engine/fingerprint.h"
 #include "engine/model_folder.h"
 #include "engine/survey.h"
@@ -43,9 +45,20 @@ static stk_status prepare_set(stk_run *run, uint32_t at, stk_error *err)
     return STK_OK;
 }
 
+/* Beside the index of the first manifest. */
+static stk_status create_quarantine(stk_run *run, stk_error *err)
+{
+    const char *const manifest = run->rules->set[0].files.path[0], *const slash = strrchr(manifest, '/');
+    char stem[PATH_MAX];
+    if (!run->rules->index_dir) return stk_quarantine_create(&run->quarantine, manifest, err);
+    STK_TRY(stk_path_join(stem, sizeof stem, run->rules->index_dir, slash ? slash + 1 : manifest, err));
+    return stk_quarantine_create(&run->quarantine, stem, err);
+}
+
 static stk_status prepare(stk_run *run, const stk_options *options, stk_error *err)
 {
     STK_TRY(stk_rules_make(&run->rules, options, err));
+    STK_TRY(create_quarantine(run, err));
     STK_TRY(stk_tokenizer_open(&run->tokenizer, run->rules->model_folder, err));
     STK_TRY(stk_model_read(&run->model, run->rules->model_folder, run->tokenizer, err));
     run->max_tokens = options->max_tokens ? (uint32_t)options->max_tokens : run->model.max_tokens;
@@ -208,6 +221,7 @@ void stk_run_release(stk_run *run)
     stk_free(run->set_name);
     stk_free(run->plan_set);
     stk_image_spec_destroy(run->image);
+    stk_quarantine_destroy(run->quarantine);
     stk_tokenizer_close(&run->tokenizer);
     stk_rules_destroy(run->rules);
     stk_free(run);

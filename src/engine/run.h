@@ -8,6 +8,7 @@
 #include <stoker/index.h>
 
 #include "batch/batch_object.h"
+#include "engine/quarantine.h"
 #include "engine/run_rules.h"
 #include "image/image.h"
 #include "manifest/index.h"
@@ -35,6 +36,7 @@ typedef struct stk_run {
     stk_tokenizer *tokenizer;
     stk_batch_form form;
     stk_image_spec *image;
+    stk_quarantine *quarantine;
     stk_plan *plan;          /* NULL before stk_run_plan */
     stk_fingerprint fingerprint;
     uint32_t max_tokens;     /* of a sample */

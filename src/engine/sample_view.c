@@ -31,6 +31,7 @@ struct stk_sample_view {
     stk_slot_layout layout;
     uint8_t *slot;
     viewed_image *images;
+    stk_quarantine_cell *cell;
 };
 
 /* --- which record --- */
@@ -101,21 +102,44 @@ static stk_status lay_out(stk_sample_view *v, stk_error *err)
 
 /* --- images --- */
 
-/* Bytes to upright pixels; a fault of the bytes is shown, not returned. */
-static stk_status decode(stk_sample_view *v, uint32_t k, stk_bytes bytes, stk_error *fault)
+/* The bytes of one image on their way to upright pixels. */
+typedef struct viewing {
+    stk_sample_view *view;
+    const stk_recipe_media *media;
+    const stk_sample_image *shown;
+    stk_bytes bytes;
+    uint8_t *rgb;
+    stk_error *fault;
+    stk_status status;
+} viewing;
+
+static void decode(void *context)
 {
-    const stk_recipe_media *const media = &v->recipe.media[k];
-    stk_sample_image *const shown = &v->images[k].shown;
+    viewing *const d = context;
+    const stk_sample_view *const v = d->view;
     stk_image_info info;
     stk_reason reason;
-    STK_TRY(stk_image_probe(&info, &reason, bytes, bytes.size_bytes, &v->run->rules->limits, fault));
-    v->images[k].rgb = stk_alloc_array(STK_TAG_ENGINE, (size_t)media->width_px * 3, media->height_px);
-    if (!v->images[k].rgb) return stk_fail(fault, STK_ERR_NOMEM, "out of memory: an image");
-    STK_TRY(stk_image_rgb(v->images[k].rgb, v->run->image, v->image, bytes, &info, (uint8_t)shown->orientation,
-                          v->run->set[v->set_index].pixels.alpha, media->width_px,
-                          media->height_px, &reason, fault));
-    shown->rgb = v->images[k].rgb;
-    return STK_OK;
+    d->status = stk_image_probe(&info, &reason, d->bytes, d->bytes.size_bytes, &v->run->rules->limits, d->fault);
+    if (d->status == STK_OK)
+        d->status = stk_image_rgb(d->rgb, v->run->image, v->image, d->bytes, &info, (uint8_t)d->shown->orientation,
+                                  v->run->set[v->set_index].pixels.alpha, d->media->width_px, d->media->height_px, &reason,
+                                  d->fault);
+}
+
+/* A fault of the bytes is shown, not returned. */
+static stk_status view_image(stk_sample_view *v, uint32_t k, stk_bytes bytes, uint64_t key, stk_error *fault)
+{
+    const stk_recipe_media *const media = &v->recipe.media[k];
+    viewed_image *const image = &v->images[k];
+    image->rgb = stk_alloc_array(STK_TAG_ENGINE, (size_t)media->width_px * 3, media->height_px);
+    if (!image->rgb) return stk_fail(fault, STK_ERR_NOMEM, "out of memory: an image");
+    viewing d = {.view = v, .media = media, .shown = &image->shown, .bytes = bytes, .rgb = image->rgb, .fault = fault};
+    if (!stk_quarantine_begin(v->run->quarantine, v->cell, key, v->sample.media[k].address, decode, &d))
+        return stk_fail(fault, STK_ERR_MEDIA, "decoding it crashed a process, and one of its own again");
+    decode(&d);
+    stk_quarantine_end(v->cell);
+    if (d.status == STK_OK) image->shown.rgb = image->rgb;
+    return d.status;
 }
 
 static stk_status open_image(stk_sample_view *v, stk_source *source, uint32_t k, stk_error *err)
@@ -138,7 +162,8 @@ static stk_status open_image(stk_sample_view *v, stk_source *source, uint32_t k,
     while (!stk_source_reap(source, STK_FOREVER)) {}
     stk_error fault = request.error;
     stk_status status = request.status;
-    if (status == STK_OK) status = decode(v, k, (stk_bytes){buffer, request.got_bytes}, &fault);
+    const uint64_t key = stk_quarantine_key(address, facts->size_bytes, facts->mtime_ns);
+    if (status == STK_OK) status = view_image(v, k, (stk_bytes){buffer, request.got_bytes}, key, &fault);
     stk_free(buffer);
     if (status != STK_OK) snprintf(image->fault, sizeof image->fault, "%s", status == STK_AGAIN ? "truncated" : fault.message);
     if (status == STK_ERR_NOMEM && err) *err = fault;
@@ -149,8 +174,10 @@ static stk_status open_images(stk_sample_view *v, stk_error *err)
 {
     stk_source *source;
     STK_TRY(stk_source_open(&source, 1, err));
+    v->cell = stk_quarantine_enter(v->run->quarantine);
     stk_status status = STK_OK;
     for (uint32_t k = 0; status == STK_OK && k < v->recipe.media_count; k++) status = open_image(v, source, k, err);
+    stk_quarantine_leave(v->run->quarantine, v->cell);
     stk_source_close(&source);
     return status;
 }

@@ -35,11 +35,13 @@ typedef struct survey_worker {
     stk_image_scratch *image; /* when something is decoded */
     uint8_t *pixels;
     stk_text_scratch *text;
+    stk_quarantine_cell *cell; /* when something is decoded */
 } survey_worker;
 
 static void close_worker(void *worker)
 {
     survey_worker *const w = worker;
+    stk_quarantine_leave(w->run->quarantine, w->cell);
     stk_source_close(&w->source);
     stk_image_scratch_destroy(w->image);
     stk_text_scratch_destroy(w->text);
@@ -205,24 +207,46 @@ static stk_status read_longer(survey_worker *w, stk_survey_media *media, size_t 
     return STK_OK;
 }
 
+/* A medium that is decoded to see whether it can be. */
+typedef struct trial {
+    survey_worker *worker;
+    stk_bytes bytes;
+    stk_reason reason;
+    stk_error *err;
+    stk_status status;
+} trial;
+
+static void try_decode(void *context)
+{
+    trial *const t = context;
+    const survey_worker *const w = t->worker;
+    stk_image_info info;
+    t->status = stk_image_probe(&info, &t->reason, t->bytes, t->bytes.size_bytes, &w->run->rules->limits, t->err);
+    if (t->status == STK_OK)
+        t->status = stk_image_rgb(w->pixels, w->run->image, w->image, t->bytes, &info, 1, STK_ALPHA_DROP, VERIFY_SIDE_PX,
+                                  VERIFY_SIDE_PX, &t->reason, t->err);
+}
+
 static stk_status decode(survey_worker *w, stk_survey_media *media, stk_bytes bytes, stk_error *err)
 {
     if (!w->image) STK_TRY(stk_image_scratch_create(&w->image, w->run->image, err));
     if (!w->pixels) w->pixels = stk_alloc(STK_TAG_INDEX, VERIFY_SIDE_PX * VERIFY_SIDE_PX * 3);
     if (!w->pixels) return stk_fail(err, STK_ERR_NOMEM, "out of memory: decoding a medium");
-    stk_image_info info;
-    stk_reason reason = STK_REASON_NONE;
-    stk_status status =
-        stk_image_probe(&info, &reason, bytes, bytes.size_bytes, &w->run->rules->limits, &media->error);
-    if (status == STK_OK)
-        status = stk_image_rgb(w->pixels, w->run->image, w->image, bytes, &info, 1, STK_ALPHA_DROP, VERIFY_SIDE_PX, VERIFY_SIDE_PX, &reason,
-                               &media->error);
-    if (status == STK_OK) return STK_OK;
-    if (reason == STK_REASON_NONE && status < 0) {
-        if (err) *err = media->error;
-        return status;
+    if (!w->cell) w->cell = stk_quarantine_enter(w->run->quarantine);
+    trial t = {.worker = w, .bytes = bytes, .reason = STK_REASON_NONE, .err = &media->error};
+    const uint64_t key = stk_quarantine_key(media->address, media->facts.size_bytes, media->facts.mtime_ns);
+    if (!stk_quarantine_begin(w->run->quarantine, w->cell, key, media->address, try_decode, &t)) {
+        lacks(media, STK_REASON_CRASHED, "decoding it crashed a process, and one of its own again: leave it out");
+        return STK_OK;
     }
-    media->facts.reason = (uint8_t)(reason == STK_REASON_NONE ? STK_REASON_BROKEN : reason);
+    try_decode(&t);
+    stk_quarantine_end(w->cell);
+    if (t.status == STK_OK) return STK_OK;
+    if (t.reason == STK_REASON_NONE && t.status < 0) {
+        if (err) *err = media->error;
+        return t.status;
+    }
+    media->facts.reason = (uint8_t)(t.reason == STK_REASON_NONE ? STK_REASON_BROKEN : t.reason);
     return STK_OK;
 }
 

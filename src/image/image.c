@@ -16,6 +16,7 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "image/codec.h"
 #include "image/kernels.h"
 
@@ -536,6 +537,7 @@ static stk_status run(job *j, stk_image_scratch *s, stk_bytes bytes, const stk_i
     }
     stk_image_times unused = {0};
     if (!times) times = &unused;
+    if (stk_fault_at(STK_FAULT_DECODE_CRASH, info->width_px)) __builtin_trap(); /* as a fault in a library would */
     orient(j, orientation);
     const stk_ns start = stk_now();
     stk_status status = prepare(j, s, info, target_width_px, target_height_px, reason, err);
