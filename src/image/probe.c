@@ -47,7 +47,7 @@ stk_status stk_image_check_px(uint32_t width_px, uint32_t height_px, const stk_l
     *reason = STK_REASON_MEDIA_LIMIT;
     const stk_status status = stk_fail(
         err, STK_ERR_MEDIA_LIMIT,
-        "the image has %ux%u pixels, more than the limit of %llu: raise limits.media_px or leave it out",
+        "the image has %ux%u pixels, more than the limit of %llu: raise limits.media_pixels or leave it out",
         width_px, height_px, (unsigned long long)limits->media_px);
     stk_error_stage(err, STK_STAGE_DECODE);
     return status;
