@@ -1,6 +1,8 @@
 /* fuzz_manifest.c - hostile bytes as a manifest: every record found lies in the file and in order, in chunks
  * as in one go; every record read has only valid text, media that its turns name once each, and addresses in
- * the allowed folder. */
+ * the allowed folder.
+ *
+ * A first line of one digit is the number of the stk_dialect to read with; without it the dialect is detected. */
 #include <stdlib.h>
 
 #include "manifest/json_check.h"
@@ -46,6 +48,7 @@ static void check_sample(const stk_sample *sample)
                 require(turn->part[k].text.size_bytes != 0);
             check_text(turn->part[k].text);
         }
+        require(turn->call_count == 0 || turn->role == STK_ROLE_ASSISTANT);
         for (size_t k = 0; k < turn->call_count; k++) {
             require(turn->call[k].arguments != NULL);
             check_text(turn->call[k].name);
@@ -97,6 +100,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static bool is_ready;
     if (!is_ready) stk_sample_init(&sample);
     is_ready = true;
+    if (size > 2 && data[0] >= '0' && data[0] <= '0' + STK_DIALECT_SHAREGPT && data[1] == '\n') {
+        rules.dialect = (stk_dialect)(data[0] - '0');
+        data += 2;
+        size -= 2;
+    }
 
     stk_split split;
     stk_record_at at;
