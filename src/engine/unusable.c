@@ -26,23 +26,24 @@ static void count(tally *t, const stk_run *run, const stk_run_set *set)
     }
 }
 
+/* The end of a path, which says more than its start, after dots when it is cut. */
+static void copy_tail(char *to, size_t capacity, stk_str path)
+{
+    size_t cut = path.size_bytes >= capacity ? path.size_bytes - capacity + sizeof "..." : 0;
+    while (cut && cut < path.size_bytes && ((uint8_t)path.data[cut] & 0xC0) == 0x80) cut++;
+    snprintf(to, capacity, "%s%.*s", cut ? "..." : "", (int)(path.size_bytes - cut), path.data + cut);
+}
+
 /* What to look at when most of a data set has one fault. */
 static void advise(char *to, size_t capacity, const stk_run_set *set, stk_reason reason)
 {
-    enum { SHOWN = 60 }; /* of a folder: its end says more than its start */
-    const stk_str root = set->rules->record.media_root;
-    const size_t cut = root.size_bytes > SHOWN ? root.size_bytes - SHOWN : 0;
-    const char *const dots = cut ? "..." : "";
-    const int shown = (int)(root.size_bytes - cut);
+    char root[64];
+    copy_tail(root, sizeof root, set->rules->record.media_root);
     const char *advice;
     switch (reason) {
     case STK_REASON_MISSING:
-    case STK_REASON_UNREADABLE:
-        snprintf(to, capacity, "is media_root right? it is %s%.*s", dots, shown, root.data + cut);
-        return;
-    case STK_REASON_DENIED:
-        snprintf(to, capacity, "set media_root (it is %s%.*s), or name the folder in allow", dots, shown, root.data + cut);
-        return;
+    case STK_REASON_UNREADABLE: snprintf(to, capacity, "is media_root right? it is %s", root); return;
+    case STK_REASON_DENIED: snprintf(to, capacity, "set media_root (it is %s), or name the folder in allow", root); return;
     case STK_REASON_DIALECT: advice = "set the data set's format, or its columns"; break;
     case STK_REASON_TAGS: advice = "do columns name the key of the media?"; break;
     case STK_REASON_ROLE: advice = "set the data set's roles"; break;
@@ -56,6 +57,14 @@ static void advise(char *to, size_t capacity, const stk_run_set *set, stk_reason
     default: advice = "`stoker index` lists them"; break;
     }
     snprintf(to, capacity, "%s", advice);
+}
+
+/* The address in "image 1, ADDRESS: what is wrong"; empty: these are other words. */
+static stk_str address_in(const char *words)
+{
+    const char *const comma = strncmp(words, "image ", 6) == 0 || strncmp(words, "video ", 6) == 0 ? strstr(words, ", ") : NULL;
+    const char *const colon = comma ? strstr(comma, ": ") : NULL;
+    return colon ? (stk_str){comma + 2, (size_t)(colon - comma) - 2} : (stk_str){"", 0};
 }
 
 /* The words that the index kept with a record; empty: none. */
@@ -91,11 +100,21 @@ stk_status stk_unusable_check(const stk_run *run, const stk_run_set *set, double
     advise(advice, sizeof advice, set, 2 * t.by_reason[t.most] < t.unusable ? STK_REASON_NONE : t.most);
     if (t.by_reason[t.most] < t.unusable) snprintf(most, sizeof most, "%" PRIu64 " of them ", t.by_reason[t.most]);
     const char *const example = words_of(set, t.most, t.first[t.most]);
-    char sentence[768];
-    snprintf(sentence, sizeof sentence,
-             "%.63s: %" PRIu64 " of %" PRIu64 " records are unusable (%.3g %%, errors.unusable is %.3g %%): %s%s: %s%s%s", set->name,
-             t.unusable, t.counted, 100 * (double)t.unusable / (double)t.counted, 100 * share, most, stk_reason_text(t.most), advice,
-             example[0] ? "; first: " : "", example);
+    char sentence[768], first[120];
+    const stk_str address = address_in(example);
+    const int size = snprintf(sentence, sizeof sentence,
+                              "%.63s: %" PRIu64 " of %" PRIu64 " records are unusable (%.3g %%, errors.unusable is %.3g %%): %s%s", set->name,
+                              t.unusable, t.counted, 100 * (double)t.unusable / (double)t.counted, 100 * share, most, stk_reason_text(t.most));
+    char *const rest = sentence + size;
+    const size_t room = sizeof sentence - (size_t)size;
+    if (address.size_bytes) { /* the address has what the rest leaves of the sentence */
+        const size_t others = (size_t)size + sizeof ", first ; " + strlen(advice);
+        const size_t left = others + 24 < sizeof err->message ? sizeof err->message - others : 24;
+        copy_tail(first, left < sizeof first ? left : sizeof first, address);
+        snprintf(rest, room, ", first %s; %s", first, advice);
+    } else {
+        snprintf(rest, room, "; %s%s%s", advice, example[0] ? "; first: " : "", example);
+    }
     (void)stk_fail(err, STK_ERR_SPENT, "%s", shorten(sentence, sizeof err->message));
     const stk_record_facts *const record = &set->facts.record[t.first[t.most]];
     stk_error_file(err, set->facts.file[record->file_index], record->line);
