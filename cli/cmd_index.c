@@ -77,14 +77,17 @@ static int run_plan(const invocation *in)
     const stk_status status = stk_plan_count(&c, &in->options, (uint32_t)ranks, &err);
     if (status < 0) return fail_with(&err);
     if (flag_of(in, "json"))
-        return print_json(json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "schema", 1,
+        return print_json(json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "schema", 1,
                                     "steps", (json_int_t)c.steps, "epoch_rows", (json_int_t)c.epoch_rows,
                                     "samples", (json_int_t)c.samples, "tokens", (json_int_t)c.tokens,
                                     "visual_tokens", (json_int_t)c.visual_tokens, "supervised_tokens",
                                     (json_int_t)c.supervised_tokens, "images", (json_int_t)c.images,
                                     "filler_rows", (json_int_t)c.filler_rows, "largest_micro_bytes",
-                                    (json_int_t)c.largest_micro_bytes, "fingerprint", c.fingerprint));
+                                    (json_int_t)c.largest_micro_bytes, "not_selected",
+                                    (json_int_t)c.not_selected, "fingerprint", c.fingerprint));
     printf("steps              %12" PRIu64 "   %" PRIu64 " rows an epoch\n", c.steps, c.epoch_rows);
+    if (c.not_selected)
+        printf("left out           %12" PRIu64 "   usable records, by `where` and `first`\n", c.not_selected);
     printf("samples            %12" PRIu64 "   %" PRIu64 " images, %" PRIu64 " filler rows\n", c.samples,
            c.images, c.filler_rows);
     printf("tokens             %12" PRIu64 "   visual %" PRIu64 ", supervised %" PRIu64 "\n", c.tokens,

@@ -73,6 +73,8 @@ static void print_summary(const stk_index_summary *s)
     printf("%s\n", s->name);
     printf("  records            %12" PRIu64 "   usable %" PRIu64 ", blank lines %" PRIu64 "\n", s->records,
            s->usable, s->blank_lines);
+    if (s->not_selected)
+        printf("  left out           %12" PRIu64 "   of the usable, by `where` and `first`\n", s->not_selected);
     printf("  tokens             %12" PRIu64 "   text %" PRIu64 ", visual %" PRIu64 "\n",
            s->text_tokens + s->visual_tokens, s->text_tokens, s->visual_tokens);
     printf("  supervised tokens  %12" PRIu64 "\n", s->supervised_tokens);
@@ -144,6 +146,7 @@ static json_t *summary_json(const stk_index_summary *s)
     } counts[] = {{"records", s->records},
                   {"usable", s->usable},
                   {"excluded", s->excluded},
+                  {"not_selected", s->not_selected},
                   {"blank_lines", s->blank_lines},
                   {"images", s->images},
                   {"text_tokens", s->text_tokens},

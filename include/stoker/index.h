@@ -53,7 +53,7 @@ typedef struct stk_index_summary {
     uint64_t records, usable;
     uint64_t blank_lines;
     uint64_t images;
-    uint64_t text_tokens, visual_tokens, supervised_tokens; /* of the usable */
+    uint64_t text_tokens, visual_tokens, supervised_tokens; /* of the usable that take part, as images and lengths */
     uint64_t media_bytes;
     uint64_t length_histogram[STK_INDEX_HISTOGRAM_BUCKETS]; /* bucket b: lengths of 2^b <= tokens < 2^(b+1) */
     uint64_t unusable_by_reason[STK_INDEX_REASONS];
@@ -72,6 +72,7 @@ typedef struct stk_index_summary {
     /* What this call did, for tests and for people. */
     uint64_t records_parsed, media_headers_read, texts_encoded;
     bool media_part_built, text_part_built;
+    uint64_t not_selected; /* of the usable: left out by `where` and `first` */
 } stk_index_summary;
 
 typedef struct stk_index_report stk_index_report;

@@ -13,6 +13,7 @@ typedef struct stk_plan_counts {
     uint64_t steps, epoch_rows, samples, tokens, visual_tokens, supervised_tokens, images, filler_rows;
     uint64_t largest_micro_bytes; /* of the arena */
     char fingerprint[33];
+    uint64_t not_selected; /* usable records that `where` and `first` leave out, of one epoch */
 } stk_plan_counts;
 
 /* Open the index of the options (building it where it may) and count.  world: ranks of the run. */

@@ -16,7 +16,7 @@ enum { STK_STATE_TEXT_MAX = 16 * 1024, STK_PLAN_VERSION = 1 };
     X(STK_PART_DATA, "data", "the manifests or their media, format, columns, roles, or limits")            \
     X(STK_PART_WORDS, "text", "template, system, labels, control_tokens, allow_control_tokens, tag_space") \
     X(STK_PART_PIXELS, "pixels", "profile, orientation, min_pixels or max_pixels")                         \
-    X(STK_PART_PLAN, "plan", "batch, steps, epochs, shuffle, seed, layout, max_tokens, pad_to, pad_multiple, overlong or uneven")
+    X(STK_PART_PLAN, "plan", "batch, steps, epochs, shuffle, seed, layout, max_tokens, pad_to, pad_multiple, overlong, uneven, where or first")
 
 typedef enum stk_fingerprint_part {
 #define STK_FINGERPRINT_PART_ENUM(name, key, options) name,

@@ -117,8 +117,14 @@ static stk_status add_plan(stk_buffer *part, const stk_run *run, const stk_optio
     STK_TRY(add_int(part, "pad_to", o->pad_to, err));
     STK_TRY(add_int(part, "pad_multiple", o->pad_multiple, err));
     STK_TRY(add_text(part, "uneven", stk_str_of(o->uneven), err));
-    for (uint32_t i = 0; i < run->set_count; i++)
-        STK_TRY(add_int(part, "overlong", run->plan_set[i].overlong_is_error, err));
+    for (uint32_t i = 0; i < run->set_count; i++) {
+        const stk_plan_set *const set = &run->plan_set[i];
+        STK_TRY(add_int(part, "overlong", set->overlong_is_error, err));
+        /* The program and not its text: blanks say nothing. */
+        if (set->where)
+            STK_TRY(add_text(part, "where", (stk_str){(const char *)set->where->op, set->where->count * sizeof *set->where->op}, err));
+        if (set->first) STK_TRY(add_int(part, "first", (int64_t)set->first, err));
+    }
     return STK_OK;
 }
 

@@ -62,7 +62,7 @@ static void note_longest(stk_index_summary *summary, const stk_run_set *set, uin
     summary->longest_tokens = tokens;
 }
 
-static void add_record(stk_index_summary *summary, const stk_run *run, const stk_run_set *set, uint64_t r)
+static void add_record(stk_index_summary *summary, const stk_run *run, const stk_run_set *set, stk_selection *selection, uint64_t r)
 {
     const stk_record_facts *const record = &set->facts.record[r];
     stk_record_size size;
@@ -79,6 +79,10 @@ static void add_record(stk_index_summary *summary, const stk_run *run, const stk
         return;
     }
     summary->usable++;
+    if (!stk_selection_takes(selection, &set->facts, r, &size, &set->pixels)) {
+        summary->not_selected++;
+        return;
+    }
     summary->images += record->media_count;
     summary->text_tokens += size.token_count - size.visual_tokens;
     summary->visual_tokens += size.visual_tokens;
@@ -112,7 +116,8 @@ static stk_status summarise(stk_index_summary *summary, const stk_run *run, cons
         if (set->facts.record[at.record_index].reason == STK_REASON_EXCLUDED && at.reason != STK_REASON_EXCLUDED) continue;
         add_example(summary, &set->facts, at.record_index, at.reason, at.message);
     }
-    for (uint64_t r = 0; r < set->facts.record_count; r++) add_record(summary, run, set, r);
+    stk_selection selection = {.where = set->rules->where, .first = set->rules->first};
+    for (uint64_t r = 0; r < set->facts.record_count; r++) add_record(summary, run, set, &selection, r);
     /* Words for a fault that another fault of the same record outranks. */
     for (int reason = 0; reason < STK_INDEX_REASONS; reason++)
         if (!summary->unusable_by_reason[reason] && reason != STK_REASON_EXCLUDED) memset(summary->example[reason], 0, sizeof summary->example[reason]);

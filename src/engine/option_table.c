@@ -29,7 +29,7 @@ static const stk_option_row rows[] = {
     {{"data[].columns", "map", "", "", 0, 0, S, WHOLE_RUN, "where a record keeps what: id, messages, images, videos, audios, tools, system"}, STK_KIND_MAP, DATA(columns)},
     {{"data[].roles", "map", "", "", 0, 0, S, WHOLE_RUN, "further names of roles, each to system, user, assistant or tool"}, STK_KIND_MAP, DATA(roles)},
     {{"data[].system", "string", "", "", 0, 0, S, WHOLE_RUN, "system prompt of records without a system turn, in place of the template's default"}, STK_KIND_STRING, DATA(system)},
-    {{"data[].where", "string", "", "", 0, 0, S, WHOLE_RUN, "which records take part, by facts: images > 0 and tokens < 4096"}, STK_KIND_STRING, DATA(where)},
+    {{"data[].where", "string", "", "", 0, 0, S, WHOLE_RUN, "which usable records take part, by their facts: images > 0 and tokens < 4096 (docs/manifests.md lists the names)"}, STK_KIND_STRING, DATA(where)},
     {{"data[].first", "int", "all", "", 1, INT64_MAX, S, WHOLE_RUN, "only so many records, in the order of the files, of those that are usable and that `where` lets pass"}, STK_KIND_INT, DATA(first)},
     {{"allow", "paths", "[]", "", 0, 0, NOT_S, WHOLE_RUN, "further folders that media may come from"}, STK_KIND_LIST, TOP(allow)},
     {{"batch", "int", "", "", 1, 1 << 20, S, WHOLE_RUN, "rows per step, over all ranks"}, STK_KIND_INT, TOP(batch)},

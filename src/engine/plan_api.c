@@ -48,6 +48,7 @@ stk_status stk_plan_count(stk_plan_counts *counts, const stk_options *options, u
     if (status == STK_OK) {
         counts->steps = stk_plan_step_count(run->plan);
         counts->epoch_rows = stk_plan_epoch_rows(run->plan);
+        counts->not_selected = stk_plan_not_selected(run->plan);
         memcpy(counts->fingerprint, run->fingerprint.whole, sizeof counts->fingerprint);
     }
     stk_pool pool;

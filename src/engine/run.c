@@ -169,7 +169,8 @@ static stk_status open_plan(stk_run *run, const stk_options *options, stk_error 
 {
     for (uint32_t i = 0; i < run->set_count; i++)
         run->plan_set[i] = (stk_plan_set){.name = run->set[i].name, .facts = run->set[i].facts, .pixels = run->set[i].pixels,
-                                          .overlong_is_error = run->set[i].rules->overlong_is_error};
+                                          .overlong_is_error = run->set[i].rules->overlong_is_error,
+                                          .where = run->set[i].rules->where, .first = run->set[i].rules->first};
     const stk_plan_config config = {.set = run->plan_set, .set_count = run->set_count, .model = &run->model,
                                     .batch = (uint64_t)options->batch, .micro_batch = (uint64_t)options->micro_batch,
                                     .steps = (uint64_t)options->steps, .epochs = (uint64_t)options->epochs,

@@ -179,6 +179,21 @@ static stk_alpha_rule alpha_of(stk_profile profile, const char *value)
     return STK_ALPHA_DROP;
 }
 
+static stk_status resolve_where(const resolver *r, stk_set_rules *set, const stk_data_options *data)
+{
+    if (!data->where) return STK_OK;
+    stk_where *const where = stk_pool_take(&r->rules->pool, sizeof *where);
+    if (!where) return nomem(r);
+    stk_error words = {0};
+    if (stk_where_parse(where, data->where, &words) < 0) {
+        char option[80];
+        snprintf(option, sizeof option, "data.%.60s.where", data->name);
+        return fail_option(r, option, "%.190s", words.message);
+    }
+    set->where = where;
+    return STK_OK;
+}
+
 static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_data_options *data)
 {
     static const char *const formats[] = {"", "llava", "openai", "ms-swift", "sharegpt", NULL};
@@ -201,9 +216,8 @@ static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_d
     set->pixels.profile = r->rules->profile;
     set->pixels.ignore_orientation = ignores_orientation(r->rules->profile, either(own->orientation, run->orientation));
     set->pixels.alpha = alpha_of(r->rules->profile, either(own->alpha, run->alpha));
-    set->where = keep(r, data->where, &no_memory).data;
+    STK_TRY(resolve_where(r, set, data));
     set->first = (uint64_t)data->first;
-    if (no_memory) return nomem(r);
     set->overlong_is_error = strcmp(either(own->overlong, run->overlong), "error") == 0;
     return STK_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "manifest/files.h"
 #include "manifest/record.h"
+#include "plan/where.h"
 #include "schema/rules.h"
 #include "text/text.h"
 
@@ -18,7 +19,7 @@ typedef struct stk_set_rules {
     stk_text_rules text;
     stk_pixel_rules pixels;    /* limits of 0: the checkpoint's */
     bool overlong_is_error;
-    const char *where;         /* NULL: every record */
+    const stk_where *where;    /* NULL: every record */
     uint64_t first;            /* records at most; 0: all */
     const stk_template_options *chat_template; /* the set's, or the run's; nothing given: the checkpoint's.  Of the options */
     stk_turn_format turn_format;               /* of a declared one */

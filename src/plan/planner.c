@@ -10,8 +10,8 @@ struct stk_plan {
     stk_plan_config config;
     uint32_t max_tokens;
     stk_usable *usable;    /* one a data set */
-    uint64_t *rows_before; /* usable records of the sets before each, set_count + 1 */
-    uint64_t epoch_rows, total_rows, step_count;
+    uint64_t *rows_before; /* records of the sets before each that take part, set_count + 1 */
+    uint64_t epoch_rows, total_rows, step_count, not_selected;
 };
 
 /* --- create --- */
@@ -20,13 +20,18 @@ static stk_status find_usable(stk_plan *plan, uint32_t set_index, stk_error *err
 {
     const stk_plan_set *const set = &plan->config.set[set_index];
     stk_usable *const usable = &plan->usable[set_index];
+    stk_selection selection = {.where = set->where, .first = set->first};
     STK_TRY(stk_usable_init(usable, set->facts.record_count, err));
     for (uint64_t r = 0; r < set->facts.record_count; r++) {
         stk_record_size size;
         stk_record_derive(&size, &set->facts, r, plan->config.model, &set->pixels, plan->max_tokens);
-        if (size.reason == STK_REASON_NONE) {
+        const bool refused = size.reason == STK_REASON_OVERLONG && set->overlong_is_error;
+        if (size.reason != STK_REASON_NONE && !refused) continue;
+        if (!stk_selection_takes(&selection, &set->facts, r, &size, &set->pixels)) {
+            plan->not_selected += !refused;
+        } else if (!refused) {
             stk_usable_add(usable, r);
-        } else if (size.reason == STK_REASON_OVERLONG && set->overlong_is_error) {
+        } else {
             const stk_record_facts *const record = &set->facts.record[r];
             return stk_fail_at(err, STK_ERR_RECORD, set->facts.file[record->file_index], record->line,
                                "the sample has %u tokens, over the limit of %u: raise max_tokens, lower max_pixels, or "
@@ -62,6 +67,9 @@ static stk_status count_steps(stk_plan *plan, stk_error *err)
 {
     const stk_plan_config *const c = &plan->config;
     plan->epoch_rows = plan->rows_before[c->set_count];
+    if (plan->epoch_rows == 0 && plan->not_selected)
+        return stk_fail(err, STK_ERR_OPTION, "where leaves none of %llu usable records: widen it",
+                        (unsigned long long)plan->not_selected);
     if (plan->epoch_rows == 0)
         return stk_fail(err, STK_ERR_OPTION, "no data set has a usable record: run `stoker index` to see why");
     size_t rows;
@@ -115,6 +123,11 @@ uint64_t stk_plan_step_count(const stk_plan *plan)
 uint64_t stk_plan_epoch_rows(const stk_plan *plan)
 {
     return plan->epoch_rows;
+}
+
+uint64_t stk_plan_not_selected(const stk_plan *plan)
+{
+    return plan->not_selected;
 }
 
 uint32_t stk_plan_rank_rows(const stk_plan *plan, uint32_t world)

@@ -1,6 +1,7 @@
 /* planner.h - the random-access plan: recipe(step, rank, world, micro), a pure function of facts (architecture 1).
  *
- * Order: epoch e is a keyed permutation of all usable records of all data sets (or file order without shuffle).  The
+ * Order: epoch e is a keyed permutation of all usable records of all data sets, less those that `where` and `first` leave out
+ * (or file order without shuffle).  The
  * rows of the run are the epochs one after the other; step s is rows s*batch .. of them, whatever the ranks.  Row i of a
  * step goes to rank i % world, so that filler spreads evenly; what is missing is filler.
  *
@@ -9,6 +10,7 @@
 #define STK_PLAN_PLANNER_H
 
 #include "base/memory.h"
+#include "plan/where.h"
 #include "schema/derive.h"
 #include "schema/recipe.h"
 
@@ -17,6 +19,8 @@ typedef struct stk_plan_set {
     stk_set_facts facts; /* mapped, outlives the plan */
     stk_pixel_rules pixels;
     bool overlong_is_error; /* overlong: error */
+    const stk_where *where; /* which usable records take part; NULL: all.  Outlives the plan */
+    uint64_t first;         /* and at most so many of them, in the order of the set; 0: all */
 } stk_plan_set;
 
 typedef struct stk_plan_config {
@@ -39,13 +43,16 @@ typedef struct stk_plan_config {
 typedef struct stk_plan stk_plan;
 
 /* Counts the usable records.  Failure: STK_ERR_OPTION (no usable record; a combination that cannot be), with
- * overlong_is_error STK_ERR_RECORD naming the first over-long record's file and line. */
+ * overlong_is_error STK_ERR_RECORD naming the first over-long record's file and line, of those that where and first let
+ * pass. */
 stk_status stk_plan_create(stk_plan **out, const stk_plan_config *config, stk_error *err) STK_MUST_USE;
 void stk_plan_destroy(stk_plan *plan);
 
 uint64_t stk_plan_step_count(const stk_plan *plan);
-/* Usable records: the rows of an epoch. */
+/* Usable records that take part: the rows of an epoch. */
 uint64_t stk_plan_epoch_rows(const stk_plan *plan);
+/* Usable records that where and first leave out. */
+uint64_t stk_plan_not_selected(const stk_plan *plan);
 /* Rows of one rank in each step, filler included. */
 uint32_t stk_plan_rank_rows(const stk_plan *plan, uint32_t world);
 /* Rows of a micro-batch (the last one of a step may have fewer), and micro-batches of one rank in each step. */
