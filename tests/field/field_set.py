@@ -151,14 +151,18 @@ class FieldSet:
     def __call__(self, command, *flags, **more):
         return self.stoker(command, self.config, *flags, **more)
 
-    def index(self, *flags):
+    def index(self, *flags, status=0):
         """The report of the set."""
-        return json.loads(self("index", "--json", *flags).stdout)["sets"][0]
+        return json.loads(self("index", "--json", *flags, status=status).stdout)["sets"][0]
 
     def reasons(self, *flags):
-        """{reason: [(line, message) of its examples]}; the counts must be those of the examples shown."""
+        """{reason: [(line, message) of its examples, at most three]}."""
         found = self.index(*flags)["unusable"]
         return {reason: [(e["line"], e["message"]) for e in one["examples"]] for reason, one in found.items()}
+
+    def findings(self, *flags):
+        """{what was found beside: its count}."""
+        return {name: one["count"] for name, one in self.index(*flags)["findings"].items()}
 
     def run(self, *flags, **more):
         return json.loads(self("run", "--json", *flags, **more).stdout)
