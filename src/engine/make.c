@@ -76,7 +76,7 @@ static stk_status parse(const stk_run *run, stk_maker *maker, const stk_recipe_s
 static stk_image_info info_of(const stk_media_facts *facts)
 {
     const bool stated = facts->flags & STK_MEDIA_STATED;
-    return (stk_image_info){.format = stated ? STK_FORMAT_WEBP : (stk_media_format)facts->format,
+    return (stk_image_info){.format = stated ? STK_FORMAT_UNKNOWN : (stk_media_format)facts->format,
                             .width_px = facts->width_px,
                             .height_px = facts->height_px,
                             .orientation = facts->orientation,

@@ -64,6 +64,15 @@ static inline size_t stk_codec_band_bytes(uint32_t width_px)
     return ((size_t)width_px * 4 + STK_PAD_BYTES) * STK_CODEC_ROWS;
 }
 
+/* What a library may take when only facts are known (stk_image_work_bytes): this much, for each pixel of both
+ * sides, and for each pixel of the picture when the library holds it whole. */
+enum {
+    STK_CODEC_BASE_BYTES = 2 * 1024 * 1024,
+    STK_CODEC_TIFF_BASE_BYTES = 16 * 1024 * 1024, /* of a TIFF that is not read in small pieces */
+    STK_CODEC_SIDE_BYTES = 1024,
+    STK_CODEC_WHOLE_BYTES = 12,
+};
+
 /* What a header walk found.  STK_AGAIN as in stk_image_probe. */
 typedef struct stk_header {
     stk_image_info info;

@@ -604,17 +604,23 @@ static uint64_t codec_bytes(const stk_image_info *info)
     if (info->codec_bytes) return info->codec_bytes;
     const uint64_t px = (uint64_t)info->width_px * info->height_px;
     const uint64_t sides = (uint64_t)info->width_px + info->height_px;
-    uint64_t each = 0; /* bytes a pixel */
+    uint64_t base = STK_CODEC_BASE_BYTES, each = 0; /* bytes a pixel */
     switch (info->format) {
     case STK_FORMAT_UNKNOWN:
+        base = STK_CODEC_TIFF_BASE_BYTES;
+        each = STK_CODEC_WHOLE_BYTES;
+        break;
     case STK_FORMAT_TIFF:
-    case STK_FORMAT_WEBP: each = 12; break;
+        if (info->whole) base = STK_CODEC_TIFF_BASE_BYTES;
+        each = info->whole ? STK_CODEC_WHOLE_BYTES : 0;
+        break;
+    case STK_FORMAT_WEBP: each = STK_CODEC_WHOLE_BYTES; break;
     case STK_FORMAT_GIF:
     case STK_FORMAT_BMP: each = 4; break;
     case STK_FORMAT_PNG: each = info->whole ? 4 : 0; break;
     case STK_FORMAT_JPEG: each = info->whole ? 8 : 0; break;
     }
-    return 2 * 1024 * 1024 + sides * 1024 + px * each;
+    return base + sides * STK_CODEC_SIDE_BYTES + px * each;
 }
 
 static size_t resize_bytes(const stk_image_info *info, uint32_t length_px, uint32_t line_count)

@@ -224,10 +224,10 @@ static uint8_t xmp_orientation(stk_bytes xmp)
 
 uint8_t stk_orientation_find(const stk_orientation_sources *sources)
 {
-    uint8_t found = ABSENT;
-    if (sources->exif.piece_count)
+    uint8_t found = sources->stated;
+    if (found == ABSENT && sources->exif.piece_count)
         found = exif_orientation(&sources->exif);
-    else if (sources->profile.data)
+    else if (found == ABSENT && sources->profile.data)
         found = profile_orientation(sources->profile);
     if (found == ABSENT && sources->xmp.data) found = xmp_orientation(sources->xmp);
     return found >= 1 && found <= 8 ? found : 1;

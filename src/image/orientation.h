@@ -17,6 +17,7 @@ typedef struct stk_exif {
 
 /* What a picture says of its orientation, in the order in which it is believed. */
 typedef struct stk_orientation_sources {
+    uint8_t stated; /* by the container's own tag; 0: none, over 8: it means nothing.  Then the others are not read */
     stk_exif exif; /* piece_count 0: none */
     stk_bytes
         profile;   /* PNG text "Raw profile type exif"; data NULL: none.  Read when there is no EXIF block */

@@ -77,6 +77,16 @@ static bool is_bmp(stk_bytes bytes)
     return stk_le32(bytes.data + 6) == 0 && bytes.data[14] >= 12 && bytes.data[14] <= 124;
 }
 
+/* The heads that Pillow takes: BigTIFF in one order of bytes, and two that are wrong. */
+static bool is_tiff(stk_bytes bytes)
+{
+    static const char head[5][5] = {"II\x2a\0", "MM\0\x2a", "II\x2b\0", "MM\x2a\0", "II\0\x2a"};
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++) {
+        if (begins(bytes, 0, head[i], 4)) return true;
+    }
+    return false;
+}
+
 /* The name of a kind of picture that is known and not read; NULL: none. */
 static const char *foreign_format(stk_bytes bytes)
 {
@@ -84,7 +94,7 @@ static const char *foreign_format(stk_bytes bytes)
         const char *name, *magic;
         size_t at, magic_bytes;
     } format[] = {
-        {"BigTIFF", "II\x2b\0", 0, 4}, {"BigTIFF", "MM\0\x2b", 0, 4},
+        {"big-endian BigTIFF", "MM\0\x2b", 0, 4},
         {"AVIF", "ftypavif", 4, 8},    {"AVIF", "ftypavis", 4, 8},
         {"HEIC", "ftypheic", 4, 8},    {"HEIC", "ftypheix", 4, 8},
         {"HEIF", "ftypmif1", 4, 8},    {"JPEG 2000", "\0\0\0\x0cjP  ", 0, 8},
@@ -120,7 +130,7 @@ static stk_media_format format_of(stk_bytes bytes)
     if (begins(bytes, 0, "\x89PNG\r\n\x1a\n", 8)) return STK_FORMAT_PNG;
     if (begins(bytes, 0, "RIFF", 4) && begins(bytes, 8, "WEBPVP8", 7)) return STK_FORMAT_WEBP;
     if (begins(bytes, 0, "GIF87a", 6) || begins(bytes, 0, "GIF89a", 6)) return STK_FORMAT_GIF;
-    if (begins(bytes, 0, "II\x2a\0", 4) || begins(bytes, 0, "MM\0\x2a", 4)) return STK_FORMAT_TIFF;
+    if (is_tiff(bytes)) return STK_FORMAT_TIFF;
     return is_bmp(bytes) ? STK_FORMAT_BMP : STK_FORMAT_UNKNOWN;
 }
 

@@ -67,8 +67,7 @@ static void known_formats_that_are_not_read_are_named(void)
         const char *bytes, *name;
     } file[] = {
         {"GIF89a..............", "GIF"},
-        {"II\x2a\0................", "TIFF"},
-        {"MM\0\x2a................", "TIFF"},
+        {"MM\0\x2b\0\x08\0\0........", "big-endian BigTIFF"},
         {"BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\1", "BMP"},
         {"\0\0\0\x1c"
          "ftypavif........",
