@@ -8,6 +8,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "manifest/unpack.h"
 
@@ -443,10 +444,54 @@ static void one_of_many_processes_unpacks(void)
     CHECK_INT(count_names("many", "a.zst"), 3);
 }
 
+static size_t count_temporary(const char *folder)
+{
+    DIR *const dir = opendir(path_of(folder));
+    CHECK(dir != NULL);
+    size_t count = 0;
+    for (const struct dirent *entry; (entry = readdir(dir));) count += strstr(entry->d_name, ".tmp-") || strstr(entry->d_name, ".part");
+    closedir(dir);
+    return count;
+}
+
+/* Each call of the system fails once, first to last: an error or the right text, nothing half done, and the next run is clean. */
+static void faults_leave_nothing_half_done(void)
+{
+#ifdef STK_FAULTS
+    static const stk_fault_id ids[] = {STK_FAULT_ALLOC, STK_FAULT_FILE_OPEN, STK_FAULT_FILE_READ, STK_FAULT_FILE_READ_SHORT,
+                                       STK_FAULT_FILE_WRITE, STK_FAULT_FSYNC, STK_FAULT_RENAME};
+    make_folder("faults");
+    const packed p = two_members();
+    write_bytes("faults/a.gz", p.bytes, p.size_bytes);
+    unsigned long failed = 0;
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        for (unsigned long nth = 1;; nth++) {
+            CHECK(nth < 100);
+            (void)unlink(path_of("faults/a.gz.stoker-source"));
+            char *path;
+            stk_error err;
+            stk_fault_set(ids[i], nth, false);
+            const stk_status status = unpack(&path, "faults/a.gz", &err);
+            const bool fired = stk_fault_seen(ids[i]) >= nth;
+            stk_fault_set(ids[i], 0, false);
+            failed += status < 0;
+            if (status < 0) CHECK(path == NULL && err.message[0]);
+            else expect_text(path, records, strlen(records));
+            stk_free(path);
+            CHECK_INT(count_temporary("faults"), 0);
+            CHECK_INT(stk_alloc_bytes(STK_TAG_INDEX), 0);
+            expect_unpacked("faults/a.gz", records, strlen(records));
+            if (!fired) break;
+        }
+    CHECK(failed > 10);
+#endif
+    CHECK_INT(count_temporary("."), 0);
+}
+
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(plain_manifests_stay_where_they_are), TEST(members_and_frames_are_joined), TEST(large_manifests),
               TEST(what_is_cut_off_is_refused), TEST(what_stands_behind_the_end_is_refused), TEST(damage_is_found),
               TEST(a_bomb_is_stopped), TEST(unpacked_once), TEST(a_cut_copy_is_unpacked_again), TEST(an_index_folder),
-              TEST(an_interrupt_leaves_nothing), TEST(one_of_many_processes_unpacks));
+              TEST(an_interrupt_leaves_nothing), TEST(one_of_many_processes_unpacks), TEST(faults_leave_nothing_half_done));
 }
