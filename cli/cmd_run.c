@@ -388,7 +388,7 @@ static int run_run(const invocation *in)
     int64_t ranks, step_ms, steps;
     stk_error err;
     if (!number_of(in, "ranks", 1, 4096, 1, &ranks) || !number_of(in, "step-ms", 0, 3600000, 0, &step_ms) ||
-        !number_of(in, "steps", 1, INT64_MAX, INT64_MAX, &steps))
+        !number_of(in, "steps", 0, INT64_MAX, INT64_MAX, &steps))
         return EXIT_USAGE;
     stk_options options = in->options;
     if (flag_of(in, "serial")) { /* the baseline that people start from */
@@ -412,6 +412,7 @@ static int run_run(const invocation *in)
     if (resume) r.first = state.step * r.micro_count + state.micro;
     const uint64_t left = step_count - (resume ? state.step : 0);
     r.end = (uint64_t)steps < left ? ((resume ? state.step : 0) + (uint64_t)steps) * r.micro_count : micros;
+    if (r.end < r.first) r.end = r.first; /* no step more, and the state stands inside one */
     const int status = stream(in, &r, opened);
     stk_engine_close(&r.engine);
     free(r.digest);
@@ -420,7 +421,7 @@ static int run_run(const invocation *in)
 }
 
 static const flag run_flags[] = {
-    {"steps", "N", "end this call after N steps; the stream stays the same (--set steps=N sets the option)"},
+    {"steps", "N", "end this call after N steps (0: open everything, check the state); the stream stays the same (--set steps=N sets the option)"},
     {"ranks", "N", "data-parallel ranks, served by one engine"},
     {"step-ms", "T", "what a step of the simulated trainer takes, in milliseconds"},
     {"serial", NULL, "everything one by one inside next: the baseline"},

@@ -43,7 +43,7 @@ static const stk_option_row rows[] = {
     {{"pad_to", "int", "auto", "", 1, 1 << 30, S, WHOLE_RUN, "padded: length of each row; auto: the longest of the micro-batch"}, STK_KIND_INT, TOP(pad_to)},
     {{"pad_multiple", "int", "1", "", 1, 1 << 20, S, WHOLE_RUN, "row lengths are multiples of it"}, STK_KIND_INT, TOP(pad_multiple)},
     {{"overlong", "choice", "drop", "drop | error", 0, 0, S, PER_SET, "samples over max_tokens: left out and counted, or refused"}, STK_KIND_CHOICE, SET(overlong)},
-    {{"uneven", "choice", "filler", "filler | error", 0, 0, S, WHOLE_RUN, "a batch that the ranks do not divide: filled up with rows of weight 0, or refused"}, STK_KIND_CHOICE, TOP(uneven)},
+    {{"uneven", "choice", "filler", "filler | error", 0, 0, S, WHOLE_RUN, "a batch that the ranks do not divide, and a last step that is not full: filled up with rows of weight 0, or refused"}, STK_KIND_CHOICE, TOP(uneven)},
     {{"targets", "choice", "hf", "hf | shifted", 0, 0, NOT_S, WHOLE_RUN, "labels as they are, or moved by one inside each sample, with loss_mask"}, STK_KIND_CHOICE, TOP(targets)},
     {{"pixels", "choice", "uint8", "uint8 | float32 | bfloat16", 0, 0, NOT_S, WHOLE_RUN, "pixel_bytes, or pixel_values ready-made"}, STK_KIND_CHOICE, TOP(pixels)},
     {{"profile", "choice", "hf", "hf | pil-11 | pil-12 | pil-13 | pil | qwen-vl-utils", 0, 0, S, WHOLE_RUN, "whose pixels: transformers' processor, Pillow of a release (pil: pil-13), or qwen_vl_utils"}, STK_KIND_CHOICE, TOP(profile)},

@@ -155,6 +155,12 @@ stk_status stk_plan_check_world(const stk_plan *plan, uint32_t world, stk_error 
         return stk_fail(err, STK_ERR_OPTION,
                         "batch: %llu rows cannot be shared evenly by %u ranks: choose a multiple, or uneven: filler",
                         (unsigned long long)plan->config.batch, world);
+    if (plan->config.uneven_is_error && plan->total_rows % plan->config.batch)
+        return stk_fail(err, STK_ERR_OPTION,
+                        "%llu rows do not fill the last step of batch: %llu: set steps, of which %llu are full, lower "
+                        "batch, or uneven: filler",
+                        (unsigned long long)plan->total_rows, (unsigned long long)plan->config.batch,
+                        (unsigned long long)(plan->total_rows / plan->config.batch));
     return STK_OK;
 }
 

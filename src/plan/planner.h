@@ -58,7 +58,7 @@ uint32_t stk_plan_rank_rows(const stk_plan *plan, uint32_t world);
 /* Rows of a micro-batch (the last one of a step may have fewer), and micro-batches of one rank in each step. */
 uint32_t stk_plan_micro_rows(const stk_plan *plan, uint32_t world);
 uint32_t stk_plan_micro_count(const stk_plan *plan, uint32_t world);
-/* uneven: error refuses a world that does not divide the batch. */
+/* uneven: error refuses whatever needs filler: a world that does not divide the batch, a last step that is not full. */
 stk_status stk_plan_check_world(const stk_plan *plan, uint32_t world, stk_error *err) STK_MUST_USE;
 
 /* Fill *recipe; its arrays are taken from pool.  step < step_count, rank < world, micro < micro_count; else
