@@ -191,7 +191,7 @@ class FieldSet:
     def order(self, *flags):
         """The sample ids of a whole run, step by step, filler left out."""
         steps = json.loads(self("plan", "--json", *flags).stdout)["steps"]
-        return [[s["id"] for s in self.batch(*flags, step=step)[1]["samples"]] for step in range(steps)]
+        return [[s["id"] for s in self.batch(*flags, step=step)[1]["samples"] if s["status"] != "filler"] for step in range(steps)]
 
     def watch(self, *arguments, limit=None):
         """Run a command to its end and look at its process meanwhile: (exit status, stdout, stderr, peaks)."""
@@ -233,7 +233,7 @@ def split(fields, about):
     grids = fields.get("image_grid_thw", numpy.zeros((0, 3), numpy.int64))
     starts = numpy.concatenate([[0], numpy.cumsum(grids.prod(axis=1))]).astype(int)
     out = []
-    for s in about["samples"]:
+    for s in (s for s in about["samples"] if s["status"] != "filler"):
         row, n = s["row"], s["tokens"]
         media = range(*fields["image_offsets"][row:row + 2])
         pictures = [unpatch(fields["pixel_bytes"][starts[i]:starts[i + 1]], grids[i]) for i in media]
