@@ -220,9 +220,8 @@ static stk_status decode(decoding *d, void *patches, stk_error *err)
     stk_image_info info;
     STK_TRY(stk_image_probe(&info, d->reason, d->bytes, d->bytes.size_bytes, &d->run->rules->limits, err));
     const stk_pixel_rules *const pixels = &d->set->pixels;
-    const bool stated = d->facts->flags & STK_MEDIA_STATED;
-    const uint8_t orientation = stated ? (pixels->ignore_orientation ? 1 : info.orientation)
-                                       : stk_media_orientation(d->facts, pixels);
+    const stk_media_facts found = {.format = (uint8_t)info.format, .orientation = info.orientation};
+    const uint8_t orientation = stk_media_orientation(d->facts->flags & STK_MEDIA_STATED ? &found : d->facts, pixels);
     STK_TRY(check_facts(&info, d->facts, orientation, d->reason, err));
     return stk_image_patches(patches, d->run->image, d->scratch, d->bytes, &info, orientation, pixels->alpha,
                              d->media->width_px, d->media->height_px, &d->times, d->reason, err);

@@ -46,7 +46,9 @@ stk_reason stk_target_size(uint32_t *target_width_px, uint32_t *target_height_px
 
 uint8_t stk_media_orientation(const stk_media_facts *media, const stk_pixel_rules *pixels)
 {
-    return pixels->ignore_orientation || media->orientation < 1 || media->orientation > 8 ? 1 : media->orientation;
+    /* Pillow turns a TIFF while it loads it: no caller of it can leave that out. */
+    const bool ignored = pixels->ignore_orientation && media->format != STK_FORMAT_TIFF;
+    return ignored || media->orientation < 1 || media->orientation > 8 ? 1 : media->orientation;
 }
 
 stk_reason stk_media_grid(stk_grid *grid, const stk_media_facts *media, const stk_model *model,

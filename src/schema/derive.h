@@ -18,7 +18,7 @@
 stk_reason stk_target_size(uint32_t *target_width_px, uint32_t *target_height_px, uint32_t width_px, uint32_t height_px,
                            uint32_t factor, uint64_t min_px, uint64_t max_px, stk_profile profile);
 
-/* The orientation that will be applied, 1..8. */
+/* The orientation that will be applied, 1..8.  That of a TIFF always is (spec-qwen3vl.md section 1.1: as Pillow loads it). */
 uint8_t stk_media_orientation(const stk_media_facts *media, const stk_pixel_rules *pixels);
 
 /* The grid of an image under pixel rules; its reason when it has none. */

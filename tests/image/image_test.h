@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "image/image.h"
+#include "schema/derive.h"
 
 typedef struct image_test {
     stk_image_spec *spec;
@@ -12,7 +13,8 @@ typedef struct image_test {
     stk_limits limits;
     stk_model model;
     stk_profile profile;
-    stk_alpha_rule alpha; /* of image_test_make; may be set between pictures */
+    stk_alpha_rule alpha; /* of image_test_make; may be set between pictures, */
+    bool ignore_orientation; /* this too */
     stk_bytes bytes;
     stk_image_info info;
     uint32_t width_px, height_px; /* of the target */
@@ -84,6 +86,9 @@ static inline stk_status image_test_make(image_test *t, uint64_t min_px, uint64_
     stk_status status =
         stk_image_probe(&t->info, &t->reason, t->bytes, t->bytes.size_bytes, &t->limits, &t->err);
     if (status != STK_OK) return status;
+    const stk_media_facts facts = {.format = (uint8_t)t->info.format, .orientation = t->info.orientation};
+    const stk_pixel_rules rules = {.ignore_orientation = t->ignore_orientation};
+    t->info.orientation = stk_media_orientation(&facts, &rules);
     const bool swaps = stk_orientation_swaps(t->info.orientation);
     status = stk_image_target(&t->width_px, &t->height_px, &t->reason,
                               swaps ? t->info.height_px : t->info.width_px,
