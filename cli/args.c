@@ -184,13 +184,39 @@ bool number_of(const invocation *in, const char *name, int64_t low, int64_t high
 
 /* --- help --- */
 
-static void print_flag(const char *name, const char *value, const char *help)
+/* "limits.json_depth" to "--limits.json-depth". */
+static void to_flag(char *to, size_t capacity, const char *name)
 {
-    char left[80];
-    snprintf(left, sizeof left, "--%s%s%s", name, value ? " " : "", value ? value : "");
-    for (char *at = left; *at && *at != ' '; at++)
-        if (*at == '_') *at = '-';
-    printf("  %-28s %s\n", left, help);
+    snprintf(to, capacity, "--%s", name);
+    for (; *to; to++)
+        if (*to == '_') *to = '-';
+}
+
+static void fill_listed(listed_flag *out, const char *name, const char *value, const char *help,
+                        const stk_option *option)
+{
+    to_flag(out->name, sizeof out->name, name);
+    snprintf(out->value, sizeof out->value, "%s", value ? value : "");
+    for (char *c = out->value; option && *c; c++) *c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+    out->help = help;
+    out->option = option;
+}
+
+bool list_flag(const command *c, size_t at, listed_flag *out)
+{
+    static const flag help_flag = {"help", NULL, "this text"};
+    for (const flag *f = c->flags; f && f->name; f++)
+        if (at-- == 0) return fill_listed(out, f->name, f->value, f->help, NULL), true;
+    if (at-- == 0) return fill_listed(out, help_flag.name, NULL, help_flag.help, NULL), true;
+    if (!c->reads_config) return false;
+    if (at-- == 0) return fill_listed(out, set_flag.name, set_flag.value, set_flag.help, NULL), true;
+    size_t count;
+    const stk_option *const table = stk_option_table(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(table[i].name, "data", 4) == 0 || find_flag(c, table[i].name)) continue;
+        if (at-- == 0) return fill_listed(out, table[i].name, table[i].type, table[i].help, &table[i]), true;
+    }
+    return false;
 }
 
 void print_help(const command *c)
@@ -199,20 +225,17 @@ void print_help(const command *c)
            c->summary);
     if (c->text) printf("\n%s\n", c->text);
     printf("\nFlags\n");
-    for (const flag *f = c->flags; f && f->name; f++) print_flag(f->name, f->value, f->help);
-    print_flag("help", NULL, "this text");
-    if (!c->reads_config) return;
-    print_flag(set_flag.name, set_flag.value, set_flag.help);
-    printf("\nOptions of the configuration, which flags override (`stoker options` tells more).  On a "
-           "command line a path starts\n"
-           "from the working folder.\n");
-    size_t count;
-    const stk_option *const table = stk_option_table(&count);
-    for (size_t i = 0; i < count; i++)
-        if (strncmp(table[i].name, "data", 4) != 0 && !find_flag(c, table[i].name)) {
-            char value[24];
-            snprintf(value, sizeof value, "%s", table[i].type);
-            for (char *at = value; *at; at++) *at = (char)(*at >= 'a' && *at <= 'z' ? *at - 'a' + 'A' : *at);
-            print_flag(table[i].name, value, table[i].help);
-        }
+    bool in_options = false;
+    listed_flag f;
+    for (size_t i = 0; list_flag(c, i, &f); i++) {
+        if (f.option && !in_options)
+            printf(
+                "\nOptions of the configuration, which flags override (`stoker options` tells more).  On a "
+                "command line a path starts\n"
+                "from the working folder.\n");
+        in_options |= f.option != NULL;
+        char left[100];
+        snprintf(left, sizeof left, "%s%s%s", f.name, f.value[0] ? " " : "", f.value);
+        printf("  %-28s %s\n", left, f.help);
+    }
 }

@@ -38,6 +38,8 @@ static void print_markdown(const stk_option *table, size_t count)
 
 static int run_options(const invocation *in)
 {
+    if (flag_of(in, "man")) return print_man(flag_of(in, "man"));
+    if (flag_of(in, "completion")) return print_completion(flag_of(in, "completion"));
     size_t count;
     const stk_option *const table = stk_option_table(&count);
     if (flag_of(in, "json")) {
@@ -60,7 +62,11 @@ static int run_options(const invocation *in)
 }
 
 static const flag options_flags[] = {
-    {"json", NULL, "print one JSON document"}, {"markdown", NULL, "print the options page of the docs"}, {0}};
+    {"json", NULL, "print one JSON document"},
+    {"markdown", NULL, "print the options page of the docs"},
+    {"man", "1|5", "print a manual page: stoker(1), or stoker.yaml(5)"},
+    {"completion", "bash|zsh|fish", "print the completion script of a shell"},
+    {0}};
 
 const command options_command = {.name = "options",
                                  .arguments = "",

@@ -27,6 +27,16 @@ typedef struct command {
 
 enum { ARGUMENTS_MAX = 8, FLAGS_MAX = 64 };
 
+/* All commands, in the order of the help. */
+const command *const *command_list(size_t *count);
+
+/* What the exit statuses mean, ended by a meaning of NULL. */
+typedef struct exit_meaning {
+    int status;
+    const char *meaning;
+} exit_meaning;
+extern const exit_meaning exit_meanings[];
+
 typedef struct invocation {
     const command *command;
     const char *argument[ARGUMENTS_MAX];
@@ -49,6 +59,18 @@ const char *flag_of(const invocation *in, const char *name);
 bool number_of(const invocation *in, const char *name, int64_t low, int64_t high, int64_t otherwise,
                int64_t *value);
 void print_help(const command *command);
+
+/* A flag as people type it. */
+typedef struct listed_flag {
+    char name[64];  /* with dashes: "--micro-batch" */
+    char value[24]; /* what stands behind it in the help; "": a switch */
+    const char *help;
+    const stk_option *option; /* NULL: a flag of the commands */
+} listed_flag;
+
+/* The flags that a command takes, by their place: its own, --help, --set, the options of the table that its
+ * own do not hide. False behind the last. */
+bool list_flag(const command *command, size_t at, listed_flag *out);
 int usage_error(const command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* terminal.c */
@@ -70,6 +92,14 @@ int print_json(json_t *root);
 /* report.c */
 void print_index_report(const stk_index_report *report);
 json_t *index_report_json(const stk_index_report *report);
+
+/* man.c */
+/* The manual page of a section, "1" (stoker) or "5" (stoker.yaml), as roff with the man macros. */
+int print_man(const char *section);
+
+/* completion.c */
+/* The completion script of a shell: bash, zsh or fish. */
+int print_completion(const char *shell);
 
 /* png_out.c */
 /* Write RGB rows as a PNG.  False after the message. */

@@ -9,6 +9,19 @@ static const command *const commands[] = {&init_command, &index_command,  &plan_
                                           &show_command, &replay_command, &options_command, &version_command};
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
+const command *const *command_list(size_t *count)
+{
+    *count = COMMAND_COUNT;
+    return commands;
+}
+
+const exit_meaning exit_meanings[] = {{EXIT_DONE, "done"},
+                                      {EXIT_FAILED, "the run failed"},
+                                      {EXIT_USAGE, "usage or configuration"},
+                                      {EXIT_SPENT, "the error budget of a data set is spent"},
+                                      {EXIT_INTERRUPTED, "interrupted"},
+                                      {0}};
+
 static void print_commands(FILE *to)
 {
     fprintf(to, "usage: stoker COMMAND [ARGUMENTS] [FLAGS]\n\n"
@@ -17,10 +30,10 @@ static void print_commands(FILE *to)
     for (int i = 0; i < COMMAND_COUNT; i++)
         fprintf(to, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(to, "\n`stoker COMMAND --help` tells all of a command; `stoker options` lists the options of a "
-                "configuration.\n"
-                "Exit status: 0 done; 1 the run failed; 2 usage or configuration; 3 the error budget of a "
-                "data set is spent;\n"
-                "130 interrupted.\n");
+                "configuration.\nExit status:");
+    for (const exit_meaning *e = exit_meanings; e->meaning; e++)
+        fprintf(to, "%s %d %s", e == exit_meanings ? "" : ";", e->status, e->meaning);
+    fprintf(to, ".\n");
 }
 
 static int start(const command *c, int argc, char **argv)
