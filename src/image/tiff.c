@@ -1,9 +1,9 @@
 /* tiff.c - TIFF pictures: the first one of a file, as Pillow has it (spec-qwen3vl.md sections 1.1 and 1.2).
  *
- * What is stored uncompressed is taken from the file as it lies; of all else libtiff decodes one strip, or one
- * row of tiles, at a time.  The library never sees the file's directory: it is given a small one with the tags
- * that its codecs need, of a picture that is one strip or tile, so that nothing else in a file can make it
- * allocate or read anything.
+ * What is stored uncompressed is taken from the file as it lies; of all else libtiff decodes one strip, or
+ * one row of tiles, at a time.  The library never sees the file's directory: it is given a small one with the
+ * tags that its codecs need, of a picture that is one strip or tile, so that nothing else in a file can make
+ * it allocate or read anything.
  *
  *     0            16                    size, rounded up
  *     [ our head ][ the file's own bytes ][ our directory ]     what libtiff reads, always a BigTIFF
@@ -39,13 +39,14 @@ typedef struct tiff_codec {
     stk_bytes bytes;
     uint8_t *band;
     uint32_t next_row;
-    uint8_t *store; /* planes x store_rows rows; NULL: rows are taken from the file */
-    uint8_t *unit;  /* one decoded tile or block of chroma; NULL: pieces are decoded into the store */
+    uint8_t *store;  /* planes x store_rows rows; NULL: rows are taken from the file */
+    uint8_t *unit;   /* one decoded tile or block of chroma; NULL: pieces are decoded into the store */
     uint8_t *packed; /* compressed bytes to turn around; NULL: they are taken from the file */
     uint32_t store_rows;
     TIFF *lib;
     virtual_file file;
     char message[128];
+    bool fax_ended;
     uint64_t ycbcr[YCBCR_BYTES / 8 + 1];
 } tiff_codec;
 
@@ -97,13 +98,17 @@ static int on_error(TIFF *lib, void *user, const char *module, const char *forma
     return 1;
 }
 
+/* Of all warnings only those about a fax that ends early count: a row without a pixel, or no row.  The
+ * library's answer does not tell. */
 static int on_warning(TIFF *lib, void *user, const char *module, const char *format, va_list args)
 {
+    tiff_codec *const c = user;
+    char text[sizeof c->message];
     (void)lib;
-    (void)user;
     (void)module;
-    (void)format;
-    (void)args;
+    vsnprintf(text, sizeof text, format, args);
+    if (strstr(text, "Premature EOF") || (strstr(text, "Premature EOL") && strstr(text, "(got 0,")))
+        c->fax_ended = true;
     return 1;
 }
 
@@ -163,8 +168,9 @@ static bool find_piece(const tiff_codec *c, uint64_t index, uint64_t *at, uint64
     const stk_tiff_head *const h = &c->head;
     const bool tiles = h->tiled && h->entry[STK_TIFF_TAG_TILE_OFFSETS].type;
     const stk_tiff_tag sizes = h->tiled && h->entry[STK_TIFF_TAG_TILE_BYTES].type ? STK_TIFF_TAG_TILE_BYTES
-                                                                                 : STK_TIFF_TAG_STRIP_BYTES;
-    if (!stk_tiff_value(h, c->bytes, tiles ? STK_TIFF_TAG_TILE_OFFSETS : STK_TIFF_TAG_STRIP_OFFSETS, index, at))
+                                                                                  : STK_TIFF_TAG_STRIP_BYTES;
+    if (!stk_tiff_value(h, c->bytes, tiles ? STK_TIFF_TAG_TILE_OFFSETS : STK_TIFF_TAG_STRIP_OFFSETS, index,
+                        at))
         return false;
     if (stk_tiff_value(h, c->bytes, sizes, index, size_bytes) && *size_bytes > 0) return true;
     /* The only piece goes on to the end, as libtiff guesses. */
@@ -184,8 +190,8 @@ static void describe_piece(tiff_codec *c)
     put_short(c, TIFFTAG_BITSPERSAMPLE, h->bits);
     put_short(c, TIFFTAG_COMPRESSION, h->compression);
     put_short(c, TIFFTAG_PHOTOMETRIC,
-              ycbcr          ? PHOTOMETRIC_YCBCR
-              : samples <= 2 ? PHOTOMETRIC_MINISBLACK
+              ycbcr                      ? PHOTOMETRIC_YCBCR
+              : samples <= 2             ? PHOTOMETRIC_MINISBLACK
               : h->form == STK_TIFF_CMYK ? PHOTOMETRIC_SEPARATED
                                          : PHOTOMETRIC_RGB);
     put_short(c, TIFFTAG_FILLORDER, h->reversed ? FILLORDER_LSB2MSB : FILLORDER_MSB2LSB);
@@ -301,11 +307,45 @@ static bool zstd_window_fits(const uint8_t *data, uint64_t size_bytes)
     return content <= ZSTD_WINDOW_BYTES;
 }
 
-static bool turns_bits_itself(uint32_t compression)
+static bool is_fax(uint32_t compression)
 {
-    return compression == STK_TIFF_JPEG || compression == STK_TIFF_CCITT_RLE ||
-           compression == STK_TIFF_CCITT_G3 || compression == STK_TIFF_CCITT_G4 ||
-           compression == STK_TIFF_CCITT_RLE_WORDS;
+    return compression == STK_TIFF_CCITT_RLE || compression == STK_TIFF_CCITT_G3 ||
+           compression == STK_TIFF_CCITT_G4 || compression == STK_TIFF_CCITT_RLE_WORDS;
+}
+
+static stk_status run_codec(tiff_codec *c, uint8_t *data, uint64_t size_bytes, uint8_t *out,
+                            uint64_t out_bytes, stk_reason *reason, stk_error *err)
+{
+    c->message[0] = 0;
+    if (TIFFReadFromUserBuffer(c->lib, 0, data, (tmsize_t)size_bytes, out, (tmsize_t)out_bytes))
+        return STK_OK;
+    return report(c, reason, err);
+}
+
+static bool is_filled(const uint8_t *data, size_t size_bytes, uint8_t with)
+{
+    for (size_t i = 0; i < size_bytes; i++) {
+        if (data[i] != with) return false;
+    }
+    return true;
+}
+
+/* An early end of the data leaves the last row as it was: a pattern.  Where that is what the row shows,
+ * another pattern tells. */
+static stk_status run_fax(tiff_codec *c, uint8_t *data, uint64_t size_bytes, uint8_t *out, uint64_t out_bytes,
+                          stk_reason *reason, stk_error *err)
+{
+    static const uint8_t pattern[2] = {0xa5, 0x5a};
+    const size_t row_bytes = (size_t)(c->head.piece_width_px + 7) / 8;
+    uint8_t *const last = out + out_bytes - row_bytes;
+    bool untouched = true;
+    c->fax_ended = false;
+    for (int i = 0; i < 2 && untouched; i++) {
+        memset(last, pattern[i], row_bytes);
+        STK_TRY(run_codec(c, data, size_bytes, out, out_bytes, reason, err));
+        untouched = is_filled(last, row_bytes, pattern[i]);
+    }
+    return untouched || c->fax_ended ? truncated(reason, err) : STK_OK;
 }
 
 /* Decode one piece into out_bytes. */
@@ -325,10 +365,8 @@ static stk_status decode_piece(tiff_codec *c, uint64_t index, uint8_t *out, uint
         memcpy(c->packed, data, (size_t)size_bytes);
         data = c->packed;
     }
-    if (!c->unit) memset(out, 0, (size_t)out_bytes); /* a JPEG may be smaller than its piece */
-    c->message[0] = 0;
-    if (TIFFReadFromUserBuffer(c->lib, 0, data, (tmsize_t)size_bytes, out, (tmsize_t)out_bytes)) return STK_OK;
-    return report(c, reason, err);
+    if (is_fax(c->head.compression)) return run_fax(c, data, size_bytes, out, out_bytes, reason, err);
+    return run_codec(c, data, size_bytes, out, out_bytes, reason, err);
 }
 
 /* Blocks of luma with the chroma that they share, to RGB rows of the store. */
@@ -337,7 +375,8 @@ static void unpack_blocks(tiff_codec *c, uint8_t *first_row, uint32_t left_px, u
     const stk_tiff_head *const h = &c->head;
     const uint32_t across = (h->piece_width_px + h->across_h - 1) / h->across_h;
     const uint32_t chroma_at = h->across_h * h->across_v;
-    const uint32_t columns = h->width_px - left_px < h->piece_width_px ? h->width_px - left_px : h->piece_width_px;
+    const uint32_t columns =
+        h->width_px - left_px < h->piece_width_px ? h->width_px - left_px : h->piece_width_px;
     TIFFYCbCrToRGB *const tables = (TIFFYCbCrToRGB *)(void *)c->ycbcr;
     for (uint32_t y = 0; y < rows; y++) {
         uint8_t *out = first_row + y * h->row_bytes + (size_t)left_px * 3;
@@ -356,9 +395,10 @@ static void copy_tile(const tiff_codec *c, uint8_t *first_row, uint32_t left_px,
 {
     const stk_tiff_head *const h = &c->head;
     const size_t tile_row = (size_t)(h->piece_bytes / h->piece_height_px),
-                 at = (size_t)left_px / h->piece_width_px * tile_row,
-                 left = (size_t)h->row_bytes - at, count = tile_row < left ? tile_row : left;
-    for (uint32_t y = 0; y < rows; y++) memcpy(first_row + y * h->row_bytes + at, c->unit + y * tile_row, count);
+                 at = (size_t)left_px / h->piece_width_px * tile_row, left = (size_t)h->row_bytes - at,
+                 count = tile_row < left ? tile_row : left;
+    for (uint32_t y = 0; y < rows; y++)
+        memcpy(first_row + y * h->row_bytes + at, c->unit + y * tile_row, count);
 }
 
 /* Bytes of a piece that holds rows of the picture.  libtiff's interface for whole pictures counts those of a
@@ -383,8 +423,10 @@ static stk_status decode_pieces(tiff_codec *c, uint32_t first, stk_reason *reaso
         uint8_t *const plane = c->store + p * c->store_rows * h->row_bytes;
         for (uint32_t i = 0; i < h->pieces_across; i++) {
             const uint64_t index = p * pieces + down * h->pieces_across + i;
-            if (c->unit) memset(c->unit, 0, (size_t)h->piece_bytes);
-            STK_TRY(decode_piece(c, index, c->unit ? c->unit : plane, bytes, reason, err));
+            uint8_t *const out = c->unit ? c->unit : plane;
+            memset(out, 0,
+                   (size_t)(c->unit ? h->piece_bytes : bytes)); /* a JPEG may be smaller than its piece */
+            STK_TRY(decode_piece(c, index, out, bytes, reason, err));
             if (h->subsampled)
                 unpack_blocks(c, plane, i * h->piece_width_px, rows);
             else if (c->unit)
@@ -440,7 +482,8 @@ static const uint8_t *stored_row(tiff_codec *c, uint32_t y, uint32_t plane)
     uint8_t *const out = c->store + plane * h->row_bytes;
     const uint64_t piece_row = h->piece_bytes / h->piece_height_px;
     for (uint32_t i = 0; i < h->pieces_across; i++) {
-        const uint64_t at = i * piece_row, left = h->row_bytes - at, count = left < piece_row ? left : piece_row;
+        const uint64_t at = i * piece_row, left = h->row_bytes - at,
+                       count = left < piece_row ? left : piece_row;
         const uint8_t *const from = find_stored(c, y, plane, i, count);
         if (!from) return NULL;
         memcpy(out + at, from, (size_t)count);
@@ -522,7 +565,8 @@ static stk_status allocate(tiff_codec *c, stk_reason *reason, stk_error *err)
         c->unit = stk_alloc(STK_TAG_IMAGE, (size_t)h->piece_bytes);
         if (!c->unit) return no_memory(reason, c, err);
     }
-    if (h->reversed && !turns_bits_itself(h->compression)) {
+    if (h->reversed && h->compression != STK_TIFF_JPEG &&
+        !is_fax(h->compression)) { /* these turn themselves */
         c->packed = stk_alloc(STK_TAG_IMAGE, (size_t)(2 * h->piece_bytes + 4096));
         if (!c->packed) return no_memory(reason, c, err);
     }

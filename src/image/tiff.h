@@ -8,18 +8,18 @@
 #include "image/codec.h"
 
 enum { /* compressions */
-    STK_TIFF_NONE = 1,
-    STK_TIFF_CCITT_RLE = 2,
-    STK_TIFF_CCITT_G3 = 3,
-    STK_TIFF_CCITT_G4 = 4,
-    STK_TIFF_LZW = 5,
-    STK_TIFF_JPEG = 7,
-    STK_TIFF_DEFLATE = 8,
-    STK_TIFF_CCITT_RLE_WORDS = 32771,
-    STK_TIFF_PACKBITS = 32773,
-    STK_TIFF_THUNDER = 32809,
-    STK_TIFF_OLD_DEFLATE = 32946,
-    STK_TIFF_ZSTD = 50000,
+       STK_TIFF_NONE = 1,
+       STK_TIFF_CCITT_RLE = 2,
+       STK_TIFF_CCITT_G3 = 3,
+       STK_TIFF_CCITT_G4 = 4,
+       STK_TIFF_LZW = 5,
+       STK_TIFF_JPEG = 7,
+       STK_TIFF_DEFLATE = 8,
+       STK_TIFF_CCITT_RLE_WORDS = 32771,
+       STK_TIFF_PACKBITS = 32773,
+       STK_TIFF_THUNDER = 32809,
+       STK_TIFF_OLD_DEFLATE = 32946,
+       STK_TIFF_ZSTD = 50000,
 };
 
 /* The tags that matter here. */
@@ -57,7 +57,7 @@ typedef enum stk_tiff_tag {
 #define STK_TIFF_TAG_ENUM(name, number) STK_TIFF_TAG_##name,
     STK_TIFF_TAG_MAP(STK_TIFF_TAG_ENUM)
 #undef STK_TIFF_TAG_ENUM
-    STK_TIFF_TAGS
+        STK_TIFF_TAGS
 } stk_tiff_tag;
 
 /* One entry of the directory; its values are inside the file. */
@@ -68,16 +68,16 @@ typedef struct stk_tiff_entry {
 
 /* What the samples of a pixel are. */
 typedef enum stk_tiff_form {
-    STK_TIFF_GREY,       /* 1, 2, 4 or 8 bits */
-    STK_TIFF_GREY12,     /* packed */
-    STK_TIFF_GREY16,     /* over 255 saturates, as in the next ones */
+    STK_TIFF_GREY,   /* 1, 2, 4 or 8 bits */
+    STK_TIFF_GREY12, /* packed */
+    STK_TIFF_GREY16, /* over 255 saturates, as in the next ones */
     STK_TIFF_SIGNED16,
     STK_TIFF_SIGNED32,
     STK_TIFF_FLOAT,
-    STK_TIFF_PALETTE,    /* 1, 2, 4 or 8 bits */
-    STK_TIFF_RGB,        /* 8 or 16 bits: of 16 the high byte counts, as in the next one */
+    STK_TIFF_PALETTE, /* 1, 2, 4 or 8 bits */
+    STK_TIFF_RGB,     /* 8 or 16 bits: of 16 the high byte counts, as in the next one */
     STK_TIFF_CMYK,
-    STK_TIFF_YCBCR,      /* Pillow's own conversion: uncompressed only */
+    STK_TIFF_YCBCR, /* Pillow's own conversion: uncompressed only */
 } stk_tiff_form;
 
 typedef enum stk_tiff_alpha { STK_TIFF_OPAQUE, STK_TIFF_ALPHA, STK_TIFF_PREMULTIPLIED } stk_tiff_alpha;
@@ -94,16 +94,17 @@ typedef struct stk_tiff_head {
     bool apart;    /* each sample in planes of its own */
     stk_tiff_form form;
     stk_tiff_alpha alpha;
-    bool inverted;           /* 0 is white */
-    bool subsampled;         /* YCbCr of a compression other than JPEG: blocks, as libtiff converts them */
-    uint32_t bits;           /* of a sample */
-    uint32_t samples;        /* stored of a pixel, in one plane when they are apart */
-    uint32_t planes;         /* that count; 1 when they are not apart */
-    uint8_t orientation;     /* 0: no tag; 1..8; 255: a tag of no meaning */
+    bool inverted;       /* 0 is white */
+    bool subsampled;     /* YCbCr of a compression other than JPEG: blocks, as libtiff converts them */
+    uint32_t bits;       /* of a sample */
+    uint32_t samples;    /* stored of a pixel, in one plane when they are apart */
+    uint32_t planes;     /* that count; 1 when they are not apart */
+    uint8_t orientation; /* 0: no tag; 1..8; 255: a tag of no meaning */
     uint32_t across_h, across_v; /* of subsampled: pixels that share a chroma */
 
     bool tiled;
-    uint32_t piece_width_px, piece_height_px; /* a strip or a tile; not more rows than the picture when a strip */
+    uint32_t piece_width_px,
+        piece_height_px; /* a strip or a tile; not more rows than the picture when a strip */
     uint32_t pieces_across, pieces_down;
     uint64_t row_bytes;   /* one row of the picture's width, of one plane */
     uint64_t piece_bytes; /* one piece of one plane, decoded */
@@ -114,7 +115,8 @@ typedef struct stk_tiff_head {
 stk_status stk_tiff_head_read(stk_tiff_head *head, stk_bytes bytes, uint64_t total_bytes,
                               const stk_limits *limits, stk_reason *reason, stk_error *err) STK_MUST_USE;
 
-/* Value number index of a whole-numbered entry, which the bytes hold; false: none, negative, no whole number. */
+/* Value number index of a whole-numbered entry, which the bytes hold; false: none, negative, no whole number.
+ */
 bool stk_tiff_value(const stk_tiff_head *head, stk_bytes bytes, stk_tiff_tag tag, uint64_t index,
                     uint64_t *value);
 
@@ -124,8 +126,8 @@ uint64_t stk_tiff_codec_bytes(const stk_tiff_head *head);
 /* Is that more than a picture that passes through in small pieces is charged? */
 bool stk_tiff_is_whole(const stk_tiff_head *head);
 
-/* Rows of samples that tiff.c puts together itself (tiles, planes, blocks, reversed bits), or finds as they are
- * in the file. */
+/* Rows of samples that tiff.c puts together itself (tiles, planes, blocks, reversed bits), or finds as they
+ * are in the file. */
 static inline bool stk_tiff_is_stored(const stk_tiff_head *head)
 {
     return head->compression == STK_TIFF_NONE;

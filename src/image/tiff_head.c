@@ -3,7 +3,8 @@
  *
  * No library: a walk over the entries that works on the first part of a file.  Pillow's rules of damaged
  * directories are kept: the first of two equal tags counts, unknown types are passed over, values that
- * together are larger than the file are skipped, and a value behind the end ends the directory. */
+ * together are larger than the file are skipped, and a value behind the end ends the directory.  Where that
+ * would turn a cut file into another picture, the file is refused. */
 #include "image/tiff.h"
 
 enum {
@@ -19,11 +20,15 @@ enum {
     MEANINGLESS = 255, /* orientations */
 };
 
-static stk_status cut(stk_bytes bytes, uint64_t total_bytes, stk_reason *reason, stk_error *err)
+static stk_status truncated(stk_reason *reason, stk_error *err)
 {
-    if (bytes.size_bytes < total_bytes) return STK_AGAIN;
     return stk_image_broken(
         reason, err, "truncated TIFF: the file ends inside its header; fetch it again or leave it out");
+}
+
+static stk_status cut(stk_bytes bytes, uint64_t total_bytes, stk_reason *reason, stk_error *err)
+{
+    return bytes.size_bytes < total_bytes ? STK_AGAIN : truncated(reason, err);
 }
 
 static stk_status broken(stk_reason *reason, stk_error *err, const char *what)
@@ -75,9 +80,10 @@ static stk_tiff_entry *find_entry(stk_tiff_head *h, uint32_t tag)
     return NULL;
 }
 
-typedef enum step { STEP_NEXT, STEP_END } step;
+typedef enum step { STEP_NEXT, STEP_END, STEP_CUT } step;
 
-/* One entry of the directory: kept, passed over, or the end of what Pillow reads. */
+/* One entry of the directory: kept or passed over; the end of what Pillow reads; one that a picture needs and
+ * that is not all there. */
 static step read_entry(stk_tiff_head *h, stk_bytes bytes, uint64_t at, uint64_t total_bytes,
                        uint64_t *values_bytes, uint8_t seen[8192])
 {
@@ -91,10 +97,11 @@ static step read_entry(stk_tiff_head *h, stk_bytes bytes, uint64_t at, uint64_t 
     if (e.size_bytes > word) {
         e.at = number(h, p + 4 + word, word);
         if (e.at >> 63) return STEP_NEXT;
-        *values_bytes = e.size_bytes > UINT64_MAX / 2 - *values_bytes ? UINT64_MAX / 2
-                                                                     : *values_bytes + e.size_bytes;
+        *values_bytes =
+            e.size_bytes > UINT64_MAX / 2 - *values_bytes ? UINT64_MAX / 2 : *values_bytes + e.size_bytes;
         if (*values_bytes > total_bytes) return STEP_NEXT;
-        if (e.at > total_bytes || e.size_bytes > total_bytes - e.at) return STEP_END;
+        if (e.at > total_bytes || e.size_bytes > total_bytes - e.at)
+            return find_entry(h, tag) ? STEP_CUT : STEP_END;
     }
     if (e.size_bytes == 0) return STEP_NEXT;
     seen[tag / 8] = (uint8_t)(seen[tag / 8] | 1u << tag % 8);
@@ -116,11 +123,14 @@ static stk_status walk_directory(stk_tiff_head *h, stk_bytes bytes, uint64_t tot
     const uint64_t count = number(h, bytes.data + at, count_bytes);
     at += count_bytes;
     for (uint64_t i = 0; i < count; i++, at += entry_bytes) {
-        if (total_bytes - at < entry_bytes) return STK_OK; /* as Pillow: what came before it counts */
-        if (at + entry_bytes > bytes.size_bytes) return cut(bytes, total_bytes, reason, err);
-        if (read_entry(h, bytes, at, total_bytes, &values_bytes, seen) == STEP_END) return STK_OK;
+        /* Pillow goes on with what it has, and takes the samples for others. */
+        if (total_bytes - at < entry_bytes || at + entry_bytes > bytes.size_bytes)
+            return cut(bytes, total_bytes, reason, err);
+        const step next = read_entry(h, bytes, at, total_bytes, &values_bytes, seen);
+        if (next == STEP_END) return STK_OK;
+        if (next == STEP_CUT) return truncated(reason, err);
     }
-    if (total_bytes - at < next_bytes) return STK_OK;
+    if (total_bytes - at < next_bytes) return STK_OK; /* some writers leave it out */
     if (at + next_bytes > bytes.size_bytes) return cut(bytes, total_bytes, reason, err);
     const uint64_t next = number(h, bytes.data + at, next_bytes);
     h->more_pictures = next != 0 && next != h->directory_at;
@@ -214,9 +224,7 @@ static const struct {
 
 static uint32_t color_count(const stk_tiff_head *h)
 {
-    return h->form == STK_TIFF_CMYK                                  ? 4
-           : h->form == STK_TIFF_RGB || h->form == STK_TIFF_YCBCR ? 3
-                                                                    : 1;
+    return h->form == STK_TIFF_CMYK ? 4 : h->form == STK_TIFF_RGB || h->form == STK_TIFF_YCBCR ? 3 : 1;
 }
 
 static bool extras_are(const key *k, int16_t first, uint32_t samples, uint32_t colors)
@@ -250,8 +258,8 @@ static bool find_kind(stk_tiff_head *h, const key *k)
     return false;
 }
 
-/* Rows as they lie in the file.  Pillow takes the letters of its mode's name for the planes, which is right for
- * plain 8-bit colours only; what it would read wrong is refused. */
+/* Rows as they lie in the file.  Pillow takes the letters of its mode's name for the planes, which is right
+ * for plain 8-bit colours only; what it would read wrong is refused. */
 static bool stored_is_read_right(const stk_tiff_head *h, const key *k)
 {
     if (h->form == STK_TIFF_PALETTE && h->reversed && h->bits < 8) return false;
@@ -298,7 +306,8 @@ static bool compressed_is_read_right(stk_tiff_head *h, const key *k)
     if (!h->apart) return true;
     if (h->samples == 2) return false; /* grey and alpha: Pillow loses the alpha */
     if (h->form == STK_TIFF_RGB && h->samples >= 4 && k->extra_count == 0)
-        h->alpha = STK_TIFF_PREMULTIPLIED; /* libtiff adds an unspecified sample, which Pillow takes for that */
+        h->alpha =
+            STK_TIFF_PREMULTIPLIED; /* libtiff adds an unspecified sample, which Pillow takes for that */
     return true;
 }
 
@@ -308,13 +317,14 @@ static stk_status unsupported(const stk_tiff_head *h, const key *k, stk_reason *
     if (k->extra_count)
         snprintf(extra, sizeof extra, "%llu of kind %llu", (unsigned long long)k->extra_count,
                  (unsigned long long)k->extra[0]);
-    return stk_image_unsupported(
-        reason, err,
-        "TIFF with photometric %llu, samples %llu x %llu bits, format %llu, extra %s, planar %llu, fill order "
-        "%llu, compression %u, %s is not supported: convert it to PNG",
-        (unsigned long long)k->photometric, (unsigned long long)k->samples, (unsigned long long)k->bits[0],
-        (unsigned long long)k->format, extra, (unsigned long long)k->planar,
-        (unsigned long long)k->fill_order, h->compression, h->big_endian ? "MM" : "II");
+    return stk_image_unsupported(reason, err,
+                                 "TIFF with photometric %llu, samples %llu x %llu bits, format %llu, extra "
+                                 "%s, planar %llu, fill order "
+                                 "%llu, compression %u, %s is not supported: convert it to PNG",
+                                 (unsigned long long)k->photometric, (unsigned long long)k->samples,
+                                 (unsigned long long)k->bits[0], (unsigned long long)k->format, extra,
+                                 (unsigned long long)k->planar, (unsigned long long)k->fill_order,
+                                 h->compression, h->big_endian ? "MM" : "II");
 }
 
 /* --- tags to values --- */
@@ -328,8 +338,8 @@ static bool first_value(const stk_tiff_head *h, stk_bytes bytes, stk_tiff_tag ta
 }
 
 /* All values of a tag, of which the first MAX_SAMPLES are kept. */
-static bool all_values(const stk_tiff_head *h, stk_bytes bytes, stk_tiff_tag tag,
-                       uint64_t value[MAX_SAMPLES], uint64_t *count)
+static bool all_values(const stk_tiff_head *h, stk_bytes bytes, stk_tiff_tag tag, uint64_t value[MAX_SAMPLES],
+                       uint64_t *count)
 {
     *count = h->entry[tag].type ? h->entry[tag].count : 0;
     for (uint64_t i = 0; i < *count && i < MAX_SAMPLES; i++) {
@@ -415,9 +425,9 @@ static stk_status read_sizes(stk_tiff_head *h, stk_bytes bytes, const stk_limits
             !stk_tiff_value(h, bytes, STK_TIFF_TAG_TILE_HEIGHT, 0, &rows) || tile_width == 0 || rows == 0)
             return broken(reason, err, "neither strips nor tiles");
         if (tile_width > MAX_TILE_PX || rows > MAX_TILE_PX)
-            return stk_image_unsupported(reason, err,
-                                         "TIFF with tiles of %llux%llu pixels is not supported: convert it to PNG",
-                                         (unsigned long long)tile_width, (unsigned long long)rows);
+            return stk_image_unsupported(
+                reason, err, "TIFF with tiles of %llux%llu pixels is not supported: convert it to PNG",
+                (unsigned long long)tile_width, (unsigned long long)rows);
         h->piece_width_px = (uint32_t)tile_width;
         h->piece_height_px = (uint32_t)rows;
     }
@@ -464,7 +474,8 @@ static void read_orientation(stk_tiff_head *h, stk_bytes bytes)
     uint64_t value;
     h->orientation = ABSENT;
     if (h->entry[STK_TIFF_TAG_ORIENTATION].type == 0) return;
-    const bool meant = stk_tiff_value(h, bytes, STK_TIFF_TAG_ORIENTATION, 0, &value) && value >= 1 && value <= 8;
+    const bool meant =
+        stk_tiff_value(h, bytes, STK_TIFF_TAG_ORIENTATION, 0, &value) && value >= 1 && value <= 8;
     h->orientation = meant ? (uint8_t)value : MEANINGLESS;
 }
 
@@ -486,8 +497,8 @@ static stk_status read_kind(stk_tiff_head *h, stk_bytes bytes, stk_reason *reaso
     h->inverted = h->form == STK_TIFF_GREY && k.photometric == PHOTO_WHITE_IS_0;
     h->tiled = h->compression == STK_TIFF_NONE ? h->entry[STK_TIFF_TAG_STRIP_OFFSETS].type == 0
                                                : h->entry[STK_TIFF_TAG_TILE_WIDTH].type != 0;
-    const bool right = h->compression == STK_TIFF_NONE ? stored_is_read_right(h, &k)
-                                                       : compressed_is_read_right(h, &k);
+    const bool right =
+        h->compression == STK_TIFF_NONE ? stored_is_read_right(h, &k) : compressed_is_read_right(h, &k);
     if (!right || (h->subsampled && !read_subsampling(h, bytes))) return unsupported(h, &k, reason, err);
     h->planes = !h->apart ? 1 : h->alpha != STK_TIFF_OPAQUE ? 4 : color_count(h);
     return STK_OK;
@@ -530,7 +541,8 @@ static stk_status check_tiles(const stk_tiff_head *h, stk_reason *reason, stk_er
     const uint64_t bits = (uint64_t)h->piece_width_px * (h->apart ? 1 : h->samples) * h->bits;
     if ((!h->tiled || bits % 8 == 0) && stk_tiff_codec_bytes(h) <= most) return STK_OK;
     return stk_image_unsupported(
-        reason, err, "TIFF of %ux%u pixels with pieces of %ux%u pixels of %u bits is not supported: convert it to PNG",
+        reason, err,
+        "TIFF of %ux%u pixels with pieces of %ux%u pixels of %u bits is not supported: convert it to PNG",
         h->width_px, h->height_px, h->piece_width_px, h->piece_height_px, h->bits);
 }
 
