@@ -47,6 +47,7 @@ typedef struct stk_batch_sample {
     uint32_t tokens, visual_tokens;
     bool filler, masked;
     char reason[64];     /* of a masked one */
+    uint32_t step_row;   /* which row of the step its row is, over all ranks; UINT32_MAX: filler */
 } stk_batch_sample;
 
 STK_API size_t stk_batch_sample_count(const stk_batch *batch);
@@ -62,6 +63,7 @@ typedef struct stk_batch_info {
     uint64_t loss_tokens;      /* of this micro-batch, masked samples left out */
     uint64_t step_loss_tokens; /* planned, of the whole step: equal on all ranks, whatever is masked */
     uint64_t images;
+    uint32_t rows;             /* filler included */
 } stk_batch_info;
 
 STK_API void stk_batch_info_get(const stk_batch *batch, stk_batch_info *info);

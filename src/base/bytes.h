@@ -36,4 +36,7 @@ static inline bool stk_str_is(stk_str a, const char *text)
     return stk_str_equal(a, stk_str_of(text));
 }
 
+/* For products of two 64-bit numbers. */
+__extension__ typedef unsigned __int128 stk_u128;
+
 #endif

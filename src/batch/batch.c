@@ -72,6 +72,7 @@ void stk_batch_sample_at(const stk_batch *batch, size_t at, stk_batch_sample *sa
     *sample = (stk_batch_sample){.row = planned->row,
                                  .offset = planned->first_token,
                                  .tokens = planned->token_count,
+                                 .step_row = batch->recipe.step_row[planned->row],
                                  .filler = planned->filler};
     if (planned->filler) return;
     snprintf(sample->id, sizeof sample->id, "%s", note->id);
@@ -93,12 +94,13 @@ void stk_batch_info_get(const stk_batch *batch, stk_batch_info *info)
                              .micro_count = recipe->micro_count,
                              .epoch = recipe->epoch,
                              .step_loss_tokens = recipe->step_loss_tokens,
-                             .images = recipe->media_count};
+                             .rows = recipe->row_count};
     for (uint32_t i = 0; i < recipe->sample_count; i++) {
         const stk_recipe_sample *const sample = &recipe->sample[i];
         if (sample->filler) continue;
         info->tokens += sample->token_count;
         info->visual_tokens += visual_tokens(batch, sample);
+        info->images += sample->media_count;
         if (!batch->note[i].masked) info->loss_tokens += sample->supervised_count;
     }
 }

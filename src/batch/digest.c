@@ -107,16 +107,17 @@ stk_status stk_batch_row_digests(const stk_batch *batch, uint8_t (*digest)[16], 
         return stk_fail(err, STK_ERR_USAGE, "row digests are over pixel_bytes: use pixels: uint8");
     if (batch->layout.field[STK_FIELD_POSITION_IDS].ndim != 3)
         return stk_fail(err, STK_ERR_USAGE,
-                        "row digests are over M-RoPE positions: use targets: hf, or layout: flat");
+                        "row digests are over M-RoPE positions: use targets: hf, or layout: flat or packed");
     const stk_recipe *const recipe = &batch->recipe;
     for (uint32_t i = 0; i < recipe->sample_count;) {
         const uint32_t row = recipe->sample[i].row;
         XXH3_state_t state;
         XXH3_128bits_reset(&state);
-        bool filler = false;
+        bool filler = true;
         for (; i < recipe->sample_count && recipe->sample[i].row == row; i++) {
-            filler |= recipe->sample[i].filler;
-            if (!filler) add_sample(&state, batch, &recipe->sample[i]);
+            if (recipe->sample[i].filler) continue;
+            filler = false;
+            add_sample(&state, batch, &recipe->sample[i]);
         }
         if (filler) continue;
         if (*count == room) return stk_fail(err, STK_ERR_USAGE, "more than %zu rows: give more room", room);

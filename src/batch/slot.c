@@ -8,6 +8,7 @@ enum { NO_LABEL = -100, PADDED_POSITION = 1 };
 
 static const char *const field_names[STK_FIELD_COUNT] = {
     [STK_FIELD_ATTENTION_MASK] = "attention_mask", [STK_FIELD_CU_SEQLENS] = "cu_seqlens",
+    [STK_FIELD_CU_SEQLENS_PADDED] = "cu_seqlens_padded",
     [STK_FIELD_IMAGE_GRID_THW] = "image_grid_thw", [STK_FIELD_IMAGE_OFFSETS] = "image_offsets",
     [STK_FIELD_INPUT_IDS] = "input_ids",           [STK_FIELD_LABELS] = "labels",
     [STK_FIELD_LOSS_MASK] = "loss_mask",           [STK_FIELD_MAX_SEQLEN] = "max_seqlen",
@@ -34,11 +35,17 @@ static bool is_flat(const stk_batch_form *form)
     return form->layout == STK_LAYOUT_FLAT;
 }
 
+/* Samples are told apart by cu_seqlens, not by rows and a mask. */
+static bool is_segmented(const stk_batch_form *form)
+{
+    return form->layout != STK_LAYOUT_PADDED;
+}
+
 /* Planes of position_ids: 0 stands for the plain two-dimensional form. */
 static int position_planes(const stk_batch_form *form)
 {
-    if (form->targets == STK_TARGETS_SHIFTED) return is_flat(form) ? 3 : 0;
-    return is_flat(form) ? 4 : 3;
+    if (form->targets == STK_TARGETS_SHIFTED) return is_segmented(form) ? 3 : 0;
+    return is_segmented(form) ? 4 : 3;
 }
 
 static void add(stk_slot_layout *layout, stk_field_id id, stk_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c)
@@ -47,10 +54,31 @@ static void add(stk_slot_layout *layout, stk_field_id id, stk_dtype dtype, int n
     *field = (stk_slot_field){.present = true, .dtype = dtype, .ndim = ndim, .shape = {a, b, c}};
 }
 
-/* Segments of cu_seqlens: each sample, and the padding at the tail. */
-static uint32_t segment_count(const stk_recipe *recipe)
+/* Where the tokens behind a sample end that belong to nothing: at the next of its row, or at the row's end. */
+static uint32_t room_end(const stk_recipe *recipe, const stk_batch_form *form, uint32_t sample_index)
 {
-    return recipe->sample_count + (recipe->row_tokens > recipe->token_count);
+    const stk_recipe_sample *const sample = &recipe->sample[sample_index];
+    const bool last = sample_index + 1 == recipe->sample_count || (!is_flat(form) && sample[1].row != sample->row);
+    return last ? recipe->row_tokens : sample[1].first_token;
+}
+
+/* A sample's place with the padding up to the multiple of its segment; what is left of the row is a segment of its own. */
+static uint32_t segment_end(const stk_recipe *recipe, const stk_batch_form *form, uint32_t sample_index)
+{
+    const stk_recipe_sample *const sample = &recipe->sample[sample_index];
+    const uint64_t end = sample->first_token + (uint64_t)sample->token_count, multiple = recipe->segment_multiple,
+                   padded = (end + multiple - 1) / multiple * multiple;
+    const uint32_t room = room_end(recipe, form, sample_index);
+    return padded < room ? (uint32_t)padded : room;
+}
+
+/* Segments of cu_seqlens: each sample, and the padding at the tail of each row. */
+static uint32_t segment_count(const stk_recipe *recipe, const stk_batch_form *form)
+{
+    uint32_t count = recipe->sample_count;
+    for (uint32_t i = 0; i < recipe->sample_count; i++)
+        count += segment_end(recipe, form, i) < room_end(recipe, form, i);
+    return count;
 }
 
 static void add_fields(stk_slot_layout *layout, const stk_recipe *recipe, const stk_batch_form *form)
@@ -64,8 +92,10 @@ static void add_fields(stk_slot_layout *layout, const stk_recipe *recipe, const 
     else add(layout, STK_FIELD_LOSS_MASK, STK_FLOAT32, 2, rows, tokens, 0);
     if (planes) add(layout, STK_FIELD_POSITION_IDS, STK_INT64, 3, planes, rows, tokens);
     else add(layout, STK_FIELD_POSITION_IDS, STK_INT64, 2, rows, tokens, 0);
-    if (is_flat(form)) {
-        add(layout, STK_FIELD_CU_SEQLENS, STK_INT32, 1, (int64_t)segment_count(recipe) + 1, 0, 0);
+    if (is_segmented(form)) {
+        const int64_t bounds = (int64_t)segment_count(recipe, form) + 1;
+        add(layout, STK_FIELD_CU_SEQLENS, STK_INT32, 1, bounds, 0, 0);
+        if (recipe->segment_multiple > 1) add(layout, STK_FIELD_CU_SEQLENS_PADDED, STK_INT32, 1, bounds, 0, 0);
         add(layout, STK_FIELD_MAX_SEQLEN, STK_INT32, 0, 0, 0, 0);
     } else {
         add(layout, STK_FIELD_ATTENTION_MASK, STK_INT64, 2, rows, tokens, 0);
@@ -166,20 +196,33 @@ static int64_t *mrope_planes(uint8_t *slot, const stk_slot_layout *layout, const
     return planes == 4 ? positions + plane_tokens(recipe, form) : NULL;
 }
 
+/* One end-of-text token; or an image of one visual token between its marks, as the model has to see every image. */
 static void write_filler(uint8_t *slot, const stk_slot_layout *layout, const stk_recipe *recipe,
-                         const stk_batch_form *form, size_t at)
+                         const stk_batch_form *form, const stk_recipe_sample *sample, size_t at)
 {
-    write_padding(slot, layout, recipe, form, at, 1, 0);
-    ints(slot, layout, STK_FIELD_INPUT_IDS)[at] = form->model->ids.end_of_text;
-    if (layout->field[STK_FIELD_ATTENTION_MASK].present) ints(slot, layout, STK_FIELD_ATTENTION_MASK)[at] = 1;
-    int64_t *const planes = mrope_planes(slot, layout, recipe, form, at, 1);
-    if (planes) (void)stk_positions_write(planes, plane_tokens(recipe, form), 1, NULL, 0, form->model->merge);
+    const stk_special_ids *const special = &form->model->ids;
+    const uint32_t count = sample->token_count;
+    int64_t *const ids = ints(slot, layout, STK_FIELD_INPUT_IDS) + at;
+    write_padding(slot, layout, recipe, form, at, count, 0);
+    ids[0] = special->end_of_text;
+    if (layout->field[STK_FIELD_ATTENTION_MASK].present) fill(ints(slot, layout, STK_FIELD_ATTENTION_MASK) + at, 1, count);
+    stk_position_block block = {.at = 1, .t_step = 1};
+    if (sample->media_count) {
+        block.grid = recipe->media[sample->first_media].grid;
+        ids[0] = special->vision_start;
+        ids[1] = special->image_pad;
+        ids[2] = special->vision_end;
+        if (layout->field[STK_FIELD_MM_TOKEN_TYPE_IDS].present) ints(slot, layout, STK_FIELD_MM_TOKEN_TYPE_IDS)[at + 1] = 1;
+    }
+    int64_t *const planes = mrope_planes(slot, layout, recipe, form, at, count);
+    if (planes)
+        (void)stk_positions_write(planes, plane_tokens(recipe, form), count, &block, sample->media_count, form->model->merge);
 }
 
 /* The position at which padding goes on behind a sample ("counting on"): plain where positions are plain. */
 static int64_t position_after(const stk_recipe *recipe, const stk_batch_form *form, const stk_recipe_sample *sample)
 {
-    if (position_planes(form) == 0 || sample->filler) return sample->token_count;
+    if (position_planes(form) == 0) return sample->token_count;
     int64_t next = sample->token_count;
     for (uint32_t k = 0; k < sample->media_count; k++) {
         const stk_grid grid = recipe->media[sample->first_media + k].grid;
@@ -189,7 +232,33 @@ static int64_t position_after(const stk_recipe *recipe, const stk_batch_form *fo
     return next;
 }
 
-static void write_tables(uint8_t *slot, const stk_slot_layout *layout, const stk_recipe *recipe)
+/* Lengths of the segments summed up: as they are, and with the padding of each to its multiple. */
+static void write_bounds(uint8_t *slot, const stk_slot_layout *layout, const stk_recipe *recipe, const stk_batch_form *form)
+{
+    int32_t *const bounds = (int32_t *)(slot + layout->field[STK_FIELD_CU_SEQLENS].at_bytes);
+    int32_t *const padded = layout->field[STK_FIELD_CU_SEQLENS_PADDED].present
+                                ? (int32_t *)(slot + layout->field[STK_FIELD_CU_SEQLENS_PADDED].at_bytes)
+                                : NULL;
+    int32_t longest = 0, sum = 0, padded_sum = 0;
+    uint32_t at = 0;
+    bounds[0] = 0;
+    if (padded) padded[0] = 0;
+    for (uint32_t i = 0; i < recipe->sample_count; i++) {
+        const stk_recipe_sample *const sample = &recipe->sample[i];
+        const uint32_t end = segment_end(recipe, form, i), room = room_end(recipe, form, i);
+        const int32_t lengths[2][2] = {{(int32_t)sample->token_count, (int32_t)(end - sample->first_token)},
+                                       {(int32_t)(room - end), (int32_t)(room - end)}};
+        for (int k = 0; k < (end < room ? 2 : 1); k++) {
+            bounds[++at] = sum += lengths[k][0];
+            padded_sum += lengths[k][1];
+            if (padded) padded[at] = padded_sum;
+            if (lengths[k][1] > longest) longest = lengths[k][1];
+        }
+    }
+    memcpy(slot + layout->field[STK_FIELD_MAX_SEQLEN].at_bytes, &longest, sizeof longest);
+}
+
+static void write_tables(uint8_t *slot, const stk_slot_layout *layout, const stk_recipe *recipe, const stk_batch_form *form)
 {
     int32_t *const offsets = (int32_t *)(slot + layout->field[STK_FIELD_IMAGE_OFFSETS].at_bytes);
     memset(offsets, 0, layout->field[STK_FIELD_IMAGE_OFFSETS].size_bytes);
@@ -203,31 +272,19 @@ static void write_tables(uint8_t *slot, const stk_slot_layout *layout, const stk
         grids[3 * k + 1] = recipe->media[k].grid.h;
         grids[3 * k + 2] = recipe->media[k].grid.w;
     }
-    if (!layout->field[STK_FIELD_CU_SEQLENS].present) return;
-    int32_t *const bounds = (int32_t *)(slot + layout->field[STK_FIELD_CU_SEQLENS].at_bytes);
-    int32_t longest = 0;
-    bounds[0] = 0;
-    for (uint32_t i = 0; i < segment_count(recipe); i++) {
-        bounds[i + 1] = (int32_t)(i < recipe->sample_count ? recipe->sample[i].first_token + recipe->sample[i].token_count
-                                                           : recipe->row_tokens);
-        if (bounds[i + 1] - bounds[i] > longest) longest = bounds[i + 1] - bounds[i];
-    }
-    memcpy(slot + layout->field[STK_FIELD_MAX_SEQLEN].at_bytes, &longest, sizeof longest);
+    if (is_segmented(form)) write_bounds(slot, layout, recipe, form);
 }
 
 void stk_slot_prepare(uint8_t *slot, const stk_slot_layout *layout, const stk_recipe *recipe, const stk_batch_form *form)
 {
-    write_tables(slot, layout, recipe);
+    write_tables(slot, layout, recipe, form);
     for (uint32_t i = 0; i < recipe->sample_count; i++) {
         const stk_recipe_sample *const sample = &recipe->sample[i];
         const size_t at = first_token(recipe, form, sample);
-        if (sample->filler) write_filler(slot, layout, recipe, form, at);
-        /* Behind a row's last sample the row's padding; in a flat batch behind the very last one. */
-        const bool last = is_flat(form) ? i + 1 == recipe->sample_count : true;
+        if (sample->filler) write_filler(slot, layout, recipe, form, sample, at);
         const uint32_t end = sample->first_token + sample->token_count;
-        if (last)
-            write_padding(slot, layout, recipe, form, at + sample->token_count, recipe->row_tokens - end,
-                          position_after(recipe, form, sample));
+        write_padding(slot, layout, recipe, form, at + sample->token_count, room_end(recipe, form, i) - end,
+                      position_after(recipe, form, sample));
     }
 }
 

@@ -27,6 +27,7 @@ typedef struct stk_batch_form {
 typedef enum stk_field_id {
     STK_FIELD_ATTENTION_MASK,
     STK_FIELD_CU_SEQLENS,
+    STK_FIELD_CU_SEQLENS_PADDED,
     STK_FIELD_IMAGE_GRID_THW,
     STK_FIELD_IMAGE_OFFSETS,
     STK_FIELD_INPUT_IDS,
@@ -72,7 +73,7 @@ stk_status stk_slot_place(uint8_t *slot, const stk_slot_layout *layout, const st
                           const stk_batch_form *form, uint32_t sample_index, const stk_tokens *tokens,
                           stk_error *err) STK_MUST_USE;
 
-/* Where the patches of a medium of the recipe go. */
+/* Where the patches of a medium of the recipe go.  Those of a filler image are whoever prepares the slot's to write. */
 void *stk_slot_patches(uint8_t *slot, const stk_slot_layout *layout, const stk_recipe *recipe, uint32_t media_at);
 
 /* Take away the labels of a placed sample (mask it): architecture section 7. */

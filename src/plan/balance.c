@@ -17,9 +17,11 @@ typedef struct item {
     int64_t all, vision; /* mean of a bin: UNIT each */
 } item;
 
+enum { TEXT, MEDIA, KINDS };
+
 typedef struct bin {
-    uint32_t count, room;     /* items, and how many it takes */
-    uint32_t media, media_most; /* likewise, of those with media */
+    uint32_t count, room;             /* items, and how many it takes */
+    uint32_t of[KINDS], most[KINDS];  /* likewise, by kind */
     int64_t all, vision;
 } bin;
 
@@ -28,7 +30,6 @@ struct stk_dealer {
     uint32_t item_capacity;
     bin *bin;
     uint32_t bin_capacity;
-    uint32_t *order; /* of items by rank */
 };
 
 stk_status stk_dealer_create(stk_dealer **out, stk_error *err)
@@ -42,7 +43,6 @@ void stk_dealer_destroy(stk_dealer *dealer)
     if (!dealer) return;
     stk_free(dealer->item);
     stk_free(dealer->bin);
-    stk_free(dealer->order);
     stk_free(dealer);
 }
 
@@ -50,10 +50,8 @@ static stk_status make_room(stk_dealer *d, uint32_t items, uint32_t bins, stk_er
 {
     if (items > d->item_capacity) {
         stk_free(d->item);
-        stk_free(d->order);
         d->item = stk_alloc_array(STK_TAG_PLAN, items, sizeof *d->item);
-        d->order = stk_alloc_array(STK_TAG_PLAN, items, sizeof *d->order);
-        d->item_capacity = d->item && d->order ? items : 0;
+        d->item_capacity = d->item ? items : 0;
     }
     if (bins > d->bin_capacity) {
         stk_free(d->bin);
@@ -67,7 +65,7 @@ static stk_status make_room(stk_dealer *d, uint32_t items, uint32_t bins, stk_er
 /* A cost as a share of a bin's mean: UNIT x bins x cost / total. */
 static int64_t share(uint64_t cost, uint64_t total, uint32_t bins)
 {
-    return total ? (int64_t)((unsigned __int128)cost * UNIT * bins / total) : 0;
+    return total ? (int64_t)((stk_u128)cost * UNIT * bins / total) : 0;
 }
 
 static int by_size(const void *a, const void *b)
@@ -86,14 +84,13 @@ static int64_t growth(int64_t load, int64_t by)
 
 static bool has_room(const bin *b, const item *i)
 {
-    return b->count < b->room && (!i->media || b->media < b->media_most) &&
-           (i->media || b->count - b->media < b->room - b->media_most || b->media_most == b->room);
+    return b->count < b->room && b->of[i->media] < b->most[i->media];
 }
 
 static void put(bin *b, item *i, uint32_t at)
 {
     b->count++;
-    b->media += i->media;
+    b->of[i->media]++;
     b->all += i->all;
     b->vision += i->vision;
     i->bin = at;
@@ -163,9 +160,123 @@ static void exchange(bin *bins, uint32_t bin_count, item *items, uint32_t item_c
         bins[from].vision += in->vision - out->vision;
         to->all -= in->all - out->all;
         to->vision -= in->vision - out->vision;
-        bins[from].media += (uint32_t)in->media - (uint32_t)out->media;
-        to->media += (uint32_t)out->media - (uint32_t)in->media;
         out->bin = in->bin;
         in->bin = from;
     }
+}
+
+/* --- ranks --- */
+
+/* Costs as shares: of all of the model's work, and of the vision tower's where it is to be balanced. */
+static void weigh(item *items, uint32_t count, const stk_row_cost *row, stk_balance balance, uint32_t bins)
+{
+    uint64_t all = 0, vision = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const stk_row_cost *const cost = &row[items[i].row];
+        all += cost->model + (balance == STK_BALANCE_BOTH ? cost->vision : 0);
+        vision += cost->vision;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const stk_row_cost *const cost = &row[items[i].row];
+        const bool both = balance == STK_BALANCE_BOTH;
+        items[i].all = share(cost->model + (both ? cost->vision : 0), all, bins);
+        items[i].vision = both ? share(cost->vision, vision, bins) : 0;
+    }
+}
+
+static void level(bin *bins, uint32_t bin_count, item *items, uint32_t item_count, bool kinds_stay)
+{
+    qsort(items, item_count, sizeof *items, by_size);
+    fill(bins, bin_count, items, item_count);
+    if (bin_count > 1) exchange(bins, bin_count, items, item_count, kinds_stay);
+}
+
+static uint32_t micro_count_of(const stk_deal_rules *rules)
+{
+    return (rules->rank_rows + rules->micro_rows - 1) / rules->micro_rows;
+}
+
+/* Room for a rank's rows in its micro-batches.  Aligned: rows with media spread over the first `columns`, what does not fit there goes
+ * on behind them. */
+static void open_micros(bin *bins, const stk_deal_rules *rules, uint32_t media, uint32_t columns)
+{
+    const uint32_t count = micro_count_of(rules);
+    uint32_t left = rules->rank_rows, media_left = media;
+    for (uint32_t j = 0; j < count; j++) {
+        bins[j] = (bin){.room = left < rules->micro_rows ? left : rules->micro_rows};
+        left -= bins[j].room;
+        bins[j].most[TEXT] = bins[j].most[MEDIA] = bins[j].room;
+    }
+    for (uint32_t j = 0; rules->aligned && j < count; j++) {
+        uint32_t most = j < columns ? media / columns + (j < media % columns) : media_left;
+        if (most > bins[j].room) most = bins[j].room;
+        if (most > media_left) most = media_left;
+        bins[j].most[MEDIA] = most;
+        bins[j].most[TEXT] = bins[j].room - most;
+        media_left -= most;
+    }
+    /* What the even share left over, because a micro-batch was full. */
+    for (uint32_t j = 0; rules->aligned && media_left && j < count; j++) {
+        const uint32_t more = bins[j].room - bins[j].most[MEDIA] < media_left ? bins[j].room - bins[j].most[MEDIA] : media_left;
+        bins[j].most[MEDIA] += more;
+        bins[j].most[TEXT] -= more;
+        media_left -= more;
+    }
+}
+
+static void open_ranks(bin *bins, const stk_deal_rules *rules, uint32_t media)
+{
+    for (uint32_t r = 0; r < rules->world; r++) {
+        bins[r] = (bin){.room = rules->rank_rows, .most = {rules->rank_rows, rules->rank_rows}};
+        if (!rules->aligned) continue;
+        bins[r].most[MEDIA] = media / rules->world + (r < media % rules->world);
+        bins[r].most[TEXT] = rules->rank_rows - bins[r].most[MEDIA];
+    }
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const item *const x = a, *const y = b;
+    if (x->bin != y->bin) return x->bin < y->bin ? -1 : 1;
+    return x->row < y->row ? -1 : x->row > y->row;
+}
+
+static void deal_in_order(const stk_deal_rules *rules, uint32_t row_count, stk_deal_place *place)
+{
+    for (uint32_t i = 0; i < row_count; i++)
+        place[i] = (stk_deal_place){i % rules->world, i / rules->world / rules->micro_rows};
+}
+
+stk_status stk_deal(stk_dealer *dealer, const stk_deal_rules *rules, const stk_row_cost *row, uint32_t row_count,
+                    stk_deal_place *place, stk_error *err)
+{
+    if (rules->balance == STK_BALANCE_NONE && !rules->aligned) {
+        deal_in_order(rules, row_count, place);
+        return STK_OK;
+    }
+    const uint32_t micros = micro_count_of(rules);
+    STK_TRY(make_room(dealer, row_count, rules->world > micros ? rules->world : micros, err));
+    item *const items = dealer->item;
+    uint32_t media = 0;
+    for (uint32_t i = 0; i < row_count; i++) {
+        items[i] = (item){.row = i, .media = row[i].has_media};
+        media += row[i].has_media;
+    }
+    weigh(items, row_count, row, rules->balance, rules->world);
+    open_ranks(dealer->bin, rules, media);
+    level(dealer->bin, rules->world, items, row_count, rules->aligned);
+    for (uint32_t i = 0; i < row_count; i++) place[items[i].row].rank = items[i].bin;
+    qsort(items, row_count, sizeof *items, by_rank);
+
+    uint32_t columns = media / rules->world < micros ? media / rules->world : micros;
+    if (columns == 0) columns = 1;
+    for (uint32_t first = 0, end; first < row_count; first = end) {
+        uint32_t of_rank = 0;
+        for (end = first; end < row_count && items[end].bin == items[first].bin; end++) of_rank += items[end].media;
+        open_micros(dealer->bin, rules, of_rank, columns);
+        weigh(items + first, end - first, row, rules->balance, micros);
+        level(dealer->bin, micros, items + first, end - first, rules->aligned);
+        for (uint32_t i = first; i < end; i++) place[items[i].row].micro = items[i].bin;
+    }
+    return STK_OK;
 }

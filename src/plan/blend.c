@@ -32,7 +32,7 @@ static uint64_t rate_of(const stk_blend *blend, uint32_t first, uint32_t end)
 /* Of a node's first t draws, how many go left: rint(t * left / both), halves upwards. */
 static uint64_t left_of(uint64_t t, uint64_t left, uint64_t both)
 {
-    return (uint64_t)(((unsigned __int128)t * left * 2 + both) / ((unsigned __int128)both * 2));
+    return (uint64_t)(((stk_u128)t * left * 2 + both) / ((stk_u128)both * 2));
 }
 
 stk_draw stk_blend_at(const stk_blend *blend, uint64_t t)

@@ -1,8 +1,9 @@
 /* blend.h - which data set each draw of a run comes from, and the how-manieth of it the draw is.
  *
  * Each set has a rate; draws are shared out by a tree of two-way splits, each the most even sequence that there is
- * (Bresenham's line): after t draws a side has had rint(t * its share).  So any stretch of draws holds of each set its share within
- * one (two sets) or within less than two (more), and any draw is found in O(log sets) without a table: a pure function.
+ * (Bresenham's line): after t draws a side has had rint(t * its share).  So any stretch of draws holds of two sets their share
+ * within one sample, and so it does of more sets with rates of few digits; others are within three (tests/plan/test_blend.c).  Any draw is
+ * found in O(log sets) without a table: a pure function.
  * Integers only, so that no compiler changes a draw. */
 #ifndef STK_PLAN_BLEND_H
 #define STK_PLAN_BLEND_H

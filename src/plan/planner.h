@@ -1,11 +1,12 @@
 /* planner.h - the random-access plan: recipe(step, rank, world, micro), a pure function of facts (architecture 1).
  *
- * Order: epoch e is a keyed permutation of all usable records of all data sets, less those that `where` and `first` leave out
- * (or file order without shuffle).  The
- * rows of the run are the epochs one after the other; step s is rows s*batch .. of them, whatever the ranks.  Row i of a
- * step goes to rank i % world, so that filler spreads evenly; what is missing is filler.
+ *     draws (order.h) ─► windows, packed each by itself (window.h) ─► rows of the run ─► steps ─► dealt to ranks (balance.h)
  *
- * Thread-safe after create. */
+ * Rows are numbered over the run: those of epoch 0, then of epoch 1, ...; step s is `batch` rows of them, whatever the ranks.  In the
+ * packed layout the rows of an epoch are known from a table of its windows (table.h); in the others a row is a draw.  What is
+ * missing in a step is filler.
+ *
+ * Const and thread-safe after create; what a caller needs to make recipes is in its own scratch. */
 #ifndef STK_PLAN_PLANNER_H
 #define STK_PLAN_PLANNER_H
 
@@ -21,50 +22,97 @@ typedef struct stk_plan_set {
     bool overlong_is_error; /* overlong: error */
     const stk_where *where; /* which usable records take part; NULL: all.  Outlives the plan */
     uint64_t first;         /* and at most so many of them, in the order of the set; 0: all */
+    double weight;          /* share of the draws, of the sum of all sets' weights; 0: none given */
+    uint32_t epochs_milli;  /* passes over the set in an epoch, in thousandths; 1000 with weights */
 } stk_plan_set;
+
+/* From a step on, so many rows a step. */
+typedef struct stk_batch_piece {
+    uint64_t first_step, batch; /* batch > 0 */
+} stk_batch_piece;
 
 typedef struct stk_plan_config {
     const stk_plan_set *set; /* set_count, outlive the plan */
     uint32_t set_count;
     const stk_model *model;  /* outlives the plan */
-    uint64_t batch;          /* rows per step, > 0 */
+    const stk_batch_piece *batch; /* batch_count > 0, by rising first_step, the first 0; outlive the plan */
+    uint32_t batch_count;
     uint64_t micro_batch;    /* rows per micro-batch; 0: all of a rank's */
     uint64_t steps;          /* 0: as many as epochs gives */
     uint64_t epochs;         /* > 0 */
-    bool shuffle;
+    bool shuffle, weights_of_tokens;
     uint64_t seed;
     stk_layout layout;
-    uint32_t max_tokens;     /* of a sample; 0: the model's */
+    uint32_t max_tokens;     /* of a sample, > 0 */
     uint32_t pad_to;         /* padded: length of each row; 0: the longest row */
     uint32_t pad_multiple;   /* > 0 */
+    uint32_t row_tokens, segment_multiple; /* packed: length of a row, and what a sample's place is a multiple of; > 0 */
+    uint32_t window;         /* draws of a window, > 0 */
     bool uneven_is_error;    /* uneven: error */
+    stk_balance balance;
+    bool aligned;            /* modality: aligned */
+    bool filler_image;       /* a micro-batch without media gets one of no loss */
+    uint32_t threads;        /* for tables, > 0 */
+    const char *table_file;  /* packed: the tables' cache; NULL: none.  Outlives create */
+    uint8_t table_key[16];   /* what the tables follow from */
 } stk_plan_config;
 
 typedef struct stk_plan stk_plan;
 
-/* Counts the usable records.  Failure: STK_ERR_OPTION (no usable record; a combination that cannot be), with
- * overlong_is_error STK_ERR_RECORD naming the first over-long record's file and line, of those that where and first let
- * pass. */
-stk_status stk_plan_create(stk_plan **out, const stk_plan_config *config, stk_error *err) STK_MUST_USE;
-void stk_plan_destroy(stk_plan *plan);
+/* Tokens that a sample may have: max_tokens, and what a row has room for beside a filler image. */
+enum { STK_FILLER_IMAGE_TOKENS = 3 }; /* vision start, one pad, vision end */
+static inline bool stk_plan_may_fill_image(const stk_plan_config *config)
+{
+    return config->filler_image || config->aligned;
+}
+uint32_t stk_plan_sample_tokens(const stk_plan_config *config);
 
+/* Finds what takes part, and how many rows each epoch has.
+ *
+ * Failure: STK_ERR_OPTION (no usable record; a combination that cannot be), with overlong_is_error STK_ERR_RECORD naming the
+ * first over-long record's file and line, of those that where and first let pass. */
+stk_status stk_plan_create(stk_plan **out, const stk_plan_config *config, stk_error *err) STK_MUST_USE;
+void stk_plan_destroy(stk_plan *plan); /* NULL is fine */
+
+/* Steps of the run; rows of the run, and of one epoch, that are not filler. */
 uint64_t stk_plan_step_count(const stk_plan *plan);
-/* Usable records that take part: the rows of an epoch. */
-uint64_t stk_plan_epoch_rows(const stk_plan *plan);
+uint64_t stk_plan_row_count(const stk_plan *plan);
+uint64_t stk_plan_epoch_rows(const stk_plan *plan, uint64_t epoch);
 /* Usable records that where and first leave out. */
 uint64_t stk_plan_not_selected(const stk_plan *plan);
-/* Rows of one rank in each step, filler included. */
-uint32_t stk_plan_rank_rows(const stk_plan *plan, uint32_t world);
-/* Rows of a micro-batch (the last one of a step may have fewer), and micro-batches of one rank in each step. */
-uint32_t stk_plan_micro_rows(const stk_plan *plan, uint32_t world);
-uint32_t stk_plan_micro_count(const stk_plan *plan, uint32_t world);
-/* uneven: error refuses whatever needs filler: a world that does not divide the batch, a last step that is not full. */
+
+/* Rows that a step has over all ranks, filler left out of the last one's. */
+uint64_t stk_plan_step_rows(const stk_plan *plan, uint64_t step);
+/* Rows of one rank in a step, filler included; rows of a micro-batch (the last of a step may have fewer), and micro-batches of a rank. */
+uint32_t stk_plan_rank_rows(const stk_plan *plan, uint64_t step, uint32_t world);
+uint32_t stk_plan_micro_rows(const stk_plan *plan, uint64_t step, uint32_t world);
+uint32_t stk_plan_micro_count(const stk_plan *plan, uint64_t step, uint32_t world);
+/* Micro-batches of a rank before a step; step <= step_count.  And the step and micro of the at-th. */
+uint64_t stk_plan_micros_before(const stk_plan *plan, uint64_t step, uint32_t world);
+void stk_plan_micro_at(const stk_plan *plan, uint64_t at, uint32_t world, uint64_t *step, uint32_t *micro);
+/* uneven: error refuses whatever needs filler: a world that does not divide a batch, a last step that is not full. */
 stk_status stk_plan_check_world(const stk_plan *plan, uint32_t world, stk_error *err) STK_MUST_USE;
+
+/* One caller's own: the window, the step and the dealing that it had last.  Kept, it makes recipes in rising order cheap; nothing that is in
+ * it changes a recipe. */
+typedef struct stk_plan_scratch stk_plan_scratch;
+stk_status stk_plan_scratch_create(stk_plan_scratch **out, const stk_plan *plan, stk_error *err) STK_MUST_USE;
+void stk_plan_scratch_destroy(stk_plan_scratch *scratch); /* NULL is fine */
+/* Windows that it has computed: what a resume costs (invariant 11). */
+uint64_t stk_plan_scratch_windows(const stk_plan_scratch *scratch);
 
 /* Fill *recipe; its arrays are taken from pool.  step < step_count, rank < world, micro < micro_count; else
  * STK_ERR_USAGE. */
-stk_status stk_plan_recipe(const stk_plan *plan, uint64_t step, uint32_t rank, uint32_t world, uint32_t micro,
-                           stk_pool *pool, stk_recipe *recipe, stk_error *err) STK_MUST_USE;
+stk_status stk_plan_recipe(const stk_plan *plan, stk_plan_scratch *scratch, uint64_t step, uint32_t rank, uint32_t world,
+                           uint32_t micro, stk_pool *pool, stk_recipe *recipe, stk_error *err) STK_MUST_USE;
+
+/* What ranks have to do in a step, by the cost model: of the rank with the most, and in all.  balanced false: as dealt without balance. */
+typedef struct stk_step_costs {
+    uint64_t most_all, sum_all;       /* text and vision */
+    uint64_t most_vision, sum_vision;
+} stk_step_costs;
+stk_status stk_plan_step_costs(const stk_plan *plan, stk_plan_scratch *scratch, uint64_t step, uint32_t world, bool balanced,
+                               stk_step_costs *costs, stk_error *err) STK_MUST_USE;
 
 /* Position of a step: epoch and rows of it consumed before the step.  step <= step_count. */
 void stk_plan_position(const stk_plan *plan, uint64_t step, uint64_t *epoch, uint64_t *rows);

@@ -65,6 +65,55 @@ stk_reason stk_media_grid(stk_grid *grid, const stk_media_facts *media, const st
     return reason;
 }
 
+enum { SQUARES_BITS = 62 };
+
+static void add_image(stk_record_size *size, stk_grid grid, uint32_t merge)
+{
+    const uint64_t patches = stk_grid_patches(grid), most = (uint64_t)1 << SQUARES_BITS;
+    const stk_u128 squares = (stk_u128)patches * patches + size->patch_squares;
+    size->visual_tokens += stk_grid_tokens(grid, merge);
+    size->patch_count += patches;
+    size->patch_squares = squares < most ? (uint64_t)squares : most;
+}
+
+/* What the images of a record come to under a limit of pixels. */
+static stk_reason derive_images(stk_record_size *size, const stk_set_facts *facts, const stk_record_facts *record,
+                                const stk_model *model, const stk_pixel_rules *pixels)
+{
+    size->visual_tokens = size->patch_count = size->patch_squares = 0;
+    size->max_px = pixels->max_px;
+    for (uint32_t i = 0; i < record->media_count; i++) {
+        stk_grid grid;
+        const stk_reason reason = stk_media_grid(&grid, &facts->media[record->first_media + i], model, pixels);
+        if (reason != STK_REASON_NONE) return reason;
+        add_image(size, grid, model->merge);
+    }
+    return STK_REASON_NONE;
+}
+
+stk_pixel_rules stk_pixels_limited(const stk_pixel_rules *pixels, uint64_t max_px)
+{
+    stk_pixel_rules own = *pixels;
+    own.max_px = max_px;
+    if (own.min_px > max_px) own.min_px = max_px;
+    return own;
+}
+
+/* Lower the images' limit until the record fits into `room` visual tokens. */
+static void shrink(stk_record_size *size, const stk_set_facts *facts, const stk_record_facts *record, const stk_model *model,
+                   const stk_pixel_rules *pixels, uint64_t room)
+{
+    const uint64_t factor = stk_model_factor(model), least = factor * factor;
+    stk_record_size tried = {0};
+    for (uint64_t limit = pixels->max_px - pixels->max_px / 16; limit >= least; limit -= (limit + 15) / 16) {
+        const stk_pixel_rules own = stk_pixels_limited(pixels, limit);
+        if (derive_images(&tried, facts, record, model, &own) != STK_REASON_NONE) return;
+        if (tried.visual_tokens > room) continue;
+        *size = tried;
+        return;
+    }
+}
+
 void stk_record_derive(stk_record_size *size, const stk_set_facts *facts, uint64_t record_index, const stk_model *model,
                        const stk_pixel_rules *pixels, uint32_t max_tokens)
 {
@@ -74,23 +123,27 @@ void stk_record_derive(stk_record_size *size, const stk_set_facts *facts, uint64
     size->reason = (stk_reason)(record->reason ? record->reason : text->reason);
     if (size->reason != STK_REASON_NONE) return;
 
-    uint64_t visual_tokens = 0, patch_count = 0;
-    for (uint32_t i = 0; i < record->media_count; i++) {
-        stk_grid grid;
-        size->reason = stk_media_grid(&grid, &facts->media[record->first_media + i], model, pixels);
-        if (size->reason != STK_REASON_NONE) return;
-        visual_tokens += stk_grid_tokens(grid, model->merge);
-        patch_count += stk_grid_patches(grid);
+    size->reason = derive_images(size, facts, record, model, pixels);
+    if (size->reason != STK_REASON_NONE) {
+        *size = (stk_record_size){.reason = size->reason};
+        return;
     }
     /* Each medium is one pad in the text facts.  Sums stay far below 2^64: a side is at most 2^20 pixels. */
-    const uint64_t token_count = (uint64_t)text->token_count - record->media_count + visual_tokens;
-    if (text->token_count < record->media_count || text->supervised_count == 0) size->reason = STK_REASON_UNTRAINED;
-    else if (token_count > max_tokens) size->reason = STK_REASON_OVERLONG;
-    if (token_count > UINT32_MAX || size->reason == STK_REASON_UNTRAINED) return;
+    const uint64_t words = (uint64_t)text->token_count - record->media_count;
+    if (text->token_count < record->media_count || text->supervised_count == 0) {
+        *size = (stk_record_size){.reason = STK_REASON_UNTRAINED};
+        return;
+    }
+    if (words + size->visual_tokens > max_tokens && pixels->shrinks_overlong && words < max_tokens && record->media_count)
+        shrink(size, facts, record, model, pixels, max_tokens - words);
+    const uint64_t token_count = words + size->visual_tokens;
+    if (token_count > max_tokens) size->reason = STK_REASON_OVERLONG;
+    if (token_count > UINT32_MAX) {
+        *size = (stk_record_size){.reason = STK_REASON_OVERLONG};
+        return;
+    }
     size->token_count = (uint32_t)token_count;
     size->supervised_count = text->supervised_count;
-    size->visual_tokens = visual_tokens;
-    size->patch_count = patch_count;
 }
 
 void stk_recipe_add_media(stk_recipe *recipe, const stk_set_facts *facts, uint64_t media_index, const stk_model *model,

@@ -31,11 +31,19 @@ typedef struct stk_record_size {
     uint32_t supervised_count;
     uint64_t visual_tokens;
     uint64_t patch_count;
+    uint64_t patch_squares;   /* sum of p * p over the images of p patches each; cut at 2^62 */
+    uint64_t max_px;          /* limit of its images: the rules', or lower where overlong: shrink made it fit */
 } stk_record_size;
 
-/* Usability and size of a record.  With another reason than NONE or OVERLONG the sizes are 0.  max_tokens > 0. */
+/* Usability and size of a record.  With another reason than NONE or OVERLONG the sizes are 0.  max_tokens > 0.
+ *
+ * With shrinks_overlong, the limit of pixels of a sample that is too long is lowered by a sixteenth at a time (rounded down, min_px with it),
+ * until it fits or an image would have no more than one visual token, when it stays over-long. */
 void stk_record_derive(stk_record_size *size, const stk_set_facts *facts, uint64_t record_index, const stk_model *model,
                        const stk_pixel_rules *pixels, uint32_t max_tokens);
+
+/* The rules with a lower limit of pixels: what shrinking leaves of them. */
+stk_pixel_rules stk_pixels_limited(const stk_pixel_rules *pixels, uint64_t max_px);
 
 /* Append a usable image of a data set to a recipe's media, which have room; its patches stand behind those before it. */
 void stk_recipe_add_media(stk_recipe *recipe, const stk_set_facts *facts, uint64_t media_index, const stk_model *model,

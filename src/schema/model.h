@@ -14,6 +14,12 @@ typedef struct stk_special_ids {
     int32_t newline;     /* the id of "\n" alone */
 } stk_special_ids;
 
+/* Work of a forward pass in units of its own: of a sample of l tokens text_square l^2 + text_linear l, of an image of p patches
+ * vision_square p^2 + vision_linear p.  From the sizes of config.json; where they are not there, of a usual model. */
+typedef struct stk_model_costs {
+    uint64_t text_square, text_linear, vision_square, vision_linear;
+} stk_model_costs;
+
 typedef struct stk_model {
     char model_type[64];             /* config.json: "qwen3_vl", ... */
     uint32_t patch_px;               /* P: 14 or 16 */
@@ -25,6 +31,7 @@ typedef struct stk_model {
     bool mrope_per_frame;            /* videos count positions per frame (Qwen3-VL, Qwen3.5), not per clip (section 6.2) */
     double tokens_per_second;        /* Qwen2.5-VL's time axis; 0 where unused */
     stk_special_ids ids;             /* from tokenizer.json */
+    stk_model_costs costs;           /* decide what is dealt together, so part of the fingerprint */
 } stk_model;
 
 /* The side that image sizes are multiples of: f = P * m. */

@@ -9,9 +9,11 @@
 #include "schema/model.h"
 #include "schema/rules.h"
 
+#define STK_FILLER_MEDIA UINT64_MAX
+
 /* One image of a micro-batch. */
 typedef struct stk_recipe_media {
-    uint64_t media_index;   /* in the media facts of its data set */
+    uint64_t media_index;   /* in the media facts of its data set; STK_FILLER_MEDIA: of a filler */
     uint32_t width_px, height_px; /* after orientation and smart resize: grid times patch */
     stk_grid grid;
     uint64_t first_patch;   /* of the micro-batch's patches */
@@ -19,7 +21,7 @@ typedef struct stk_recipe_media {
 
 /* One sample of a micro-batch, or filler. */
 typedef struct stk_recipe_sample {
-    bool filler;            /* one end-of-text token, no label, no media */
+    bool filler;            /* one end-of-text token, no label; with a medium instead: an image of one visual token between its marks */
     uint32_t set_index;     /* of the run's data sets */
     uint64_t record_index;  /* in its data set, from 0 */
     uint32_t row;           /* of the micro-batch, < row_count */
@@ -34,7 +36,9 @@ typedef struct stk_recipe {
     uint32_t rank, world, micro, micro_count; /* micro < micro_count of this step */
     uint64_t epoch, rows_before; /* of the step's first row: position in the epoch, in rows of the whole batch */
     uint32_t row_count;     /* rows of this micro-batch */
-    uint32_t row_tokens;    /* padded: length of each row; flat: length of the one joined row */
+    uint32_t row_tokens;    /* padded, packed: length of each row; flat: length of the one joined row */
+    uint32_t segment_multiple; /* packed: samples start at multiples of it; else 1 */
+    const uint32_t *step_row;  /* row_count: which row of the step each is; UINT32_MAX: filler */
     uint64_t token_count;   /* without padding, filler included */
     uint64_t patch_count;
     uint64_t loss_tokens;   /* planned supervised tokens of this micro-batch */

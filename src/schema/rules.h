@@ -23,7 +23,8 @@ typedef enum stk_profile {
 /* What transparency does: nothing; RGBA pictures are blended on white, as qwen_vl_utils does; every kind is. */
 typedef enum stk_alpha_rule { STK_ALPHA_DROP, STK_ALPHA_WHITE_RGBA, STK_ALPHA_WHITE } stk_alpha_rule;
 
-typedef enum stk_layout { STK_LAYOUT_PADDED, STK_LAYOUT_FLAT } stk_layout;
+typedef enum stk_layout { STK_LAYOUT_PADDED, STK_LAYOUT_FLAT, STK_LAYOUT_PACKED } stk_layout;
+typedef enum stk_balance { STK_BALANCE_NONE, STK_BALANCE_MODEL, STK_BALANCE_BOTH } stk_balance; /* both: model+vision */
 typedef enum stk_targets { STK_TARGETS_HF, STK_TARGETS_SHIFTED } stk_targets;
 
 typedef struct stk_str_list {
@@ -45,6 +46,7 @@ typedef struct stk_pixel_rules {
     uint64_t min_px, max_px;
     bool ignore_orientation;
     stk_alpha_rule alpha;
+    bool shrinks_overlong; /* overlong: shrink */
 } stk_pixel_rules;
 
 /* Bounds on hostile input, on by default. */

@@ -37,13 +37,18 @@ static stk_plan_set make_set(made_set *made, uint64_t record_count, const char *
                           .facts = {.record = made->record, .text = made->text, .media = made->media,
                                     .record_count = record_count, .media_count = media_count, .file = manifest_names,
                                     .file_count = 1},
-                          .pixels = {.min_px = 65536, .max_px = 16777216}};
+                          .pixels = {.min_px = 65536, .max_px = 16777216},
+                          .epochs_milli = 1000};
 }
+
+static stk_batch_piece batch_of_8 = {0, 8};
 
 static stk_plan_config config_of(const stk_plan_set *set, uint32_t set_count)
 {
-    return (stk_plan_config){.set = set, .set_count = set_count, .model = &model, .batch = 8, .epochs = 1,
-                             .shuffle = true, .seed = 1, .layout = STK_LAYOUT_PADDED, .pad_multiple = 1};
+    batch_of_8.batch = 8;
+    return (stk_plan_config){.set = set, .set_count = set_count, .model = &model, .batch = &batch_of_8, .batch_count = 1,
+                             .epochs = 1, .shuffle = true, .seed = 1, .layout = STK_LAYOUT_PADDED, .max_tokens = 262144,
+                             .pad_multiple = 1, .row_tokens = 4096, .segment_multiple = 1, .window = 64, .threads = 2};
 }
 
 static stk_plan *plan_of(const stk_plan_config *config)
@@ -52,6 +57,31 @@ static stk_plan *plan_of(const stk_plan_config *config)
     stk_plan *plan;
     CHECK_OK(stk_plan_create(&plan, config, &err), err);
     return plan;
+}
+
+/* The scratch of the plan that was asked last. */
+static const stk_plan *asked;
+static stk_plan_scratch *scratch;
+
+static stk_status recipe_of(const stk_plan *plan, uint64_t step, uint32_t rank, uint32_t world, uint32_t micro,
+                            stk_pool *pool, stk_recipe *recipe, stk_error *err)
+{
+    if (asked != plan) {
+        stk_plan_scratch_destroy(scratch);
+        CHECK_OK(stk_plan_scratch_create(&scratch, plan, err), *err);
+        asked = plan;
+    }
+    return stk_plan_recipe(plan, scratch, step, rank, world, micro, pool, recipe, err);
+}
+
+static void close_plan(stk_plan *plan)
+{
+    if (asked == plan) {
+        stk_plan_scratch_destroy(scratch);
+        scratch = NULL;
+        asked = NULL;
+    }
+    stk_plan_destroy(plan);
 }
 
 /* Select agrees with a plain walk over the bits. */
@@ -92,11 +122,11 @@ static void every_usable_sample_is_planned_once_per_epoch(void)
                 for (uint64_t step = 0; step < stk_plan_step_count(plan); step++)
                     for (uint32_t rank = 0; rank < world; rank++) {
                         uint64_t rank_rows = 0;
-                        for (uint32_t micro = 0; micro < stk_plan_micro_count(plan, world); micro++) {
+                        for (uint32_t micro = 0; micro < stk_plan_micro_count(plan, step, world); micro++) {
                             stk_error err;
                             stk_recipe recipe;
                             stk_pool_reset(&pool);
-                            CHECK_OK(stk_plan_recipe(plan, step, rank, world, micro, &pool, &recipe, &err), err);
+                            CHECK_OK(recipe_of(plan, step, rank, world, micro, &pool, &recipe, &err), err);
                             rank_rows += recipe.row_count;
                             for (uint32_t i = 0; i < recipe.sample_count; i++) {
                                 if (recipe.sample[i].filler) continue;
@@ -104,13 +134,13 @@ static void every_usable_sample_is_planned_once_per_epoch(void)
                                 rows++;
                             }
                         }
-                        CHECK(rank_rows >= stk_plan_rank_rows(plan, world));
+                        CHECK(rank_rows >= stk_plan_rank_rows(plan, step, world));
                     }
                 CHECK_INT(rows, epochs * (one.usable + two.usable));
                 for (uint64_t r = 0; r < 101; r++) CHECK_INT(seen[0][r], r % 8 == 7 ? 0 : epochs);
                 for (uint64_t r = 0; r < 57; r++) CHECK_INT(seen[1][r], r % 8 == 7 ? 0 : epochs);
                 stk_pool_deinit(&pool);
-                stk_plan_destroy(plan);
+                close_plan(plan);
             }
 }
 
@@ -122,10 +152,10 @@ static uint64_t step_signature(const stk_plan *plan, uint64_t step, uint32_t wor
     stk_pool pool;
     stk_pool_init(&pool, STK_TAG_PLAN);
     for (uint32_t rank = 0; rank < world; rank++)
-        for (uint32_t micro = 0; micro < stk_plan_micro_count(plan, world); micro++) {
+        for (uint32_t micro = 0; micro < stk_plan_micro_count(plan, step, world); micro++) {
             stk_error err;
             stk_recipe recipe;
-            CHECK_OK(stk_plan_recipe(plan, step, rank, world, micro, &pool, &recipe, &err), err);
+            CHECK_OK(recipe_of(plan, step, rank, world, micro, &pool, &recipe, &err), err);
             for (uint32_t i = 0; i < recipe.sample_count; i++)
                 if (!recipe.sample[i].filler)
                     sum += stk_mix64(recipe.sample[i].record_index * 2 + recipe.sample[i].set_index);
@@ -153,9 +183,9 @@ static void a_step_does_not_depend_on_ranks_or_micro_batch(void)
                 CHECK_INT(step_signature(plan, step, world, &loss), step_signature(whole, step, 1, &other_loss));
                 CHECK_INT(loss, other_loss);
             }
-        stk_plan_destroy(plan);
+        close_plan(plan);
     }
-    stk_plan_destroy(whole);
+    close_plan(whole);
 }
 
 static void without_shuffle_the_order_is_the_files(void)
@@ -171,14 +201,14 @@ static void without_shuffle_the_order_is_the_files(void)
     for (uint64_t step = 0; step < stk_plan_step_count(plan); step++) {
         stk_error err;
         stk_recipe recipe;
-        CHECK_OK(stk_plan_recipe(plan, step, 0, 1, 0, &pool, &recipe, &err), err);
+        CHECK_OK(recipe_of(plan, step, 0, 1, 0, &pool, &recipe, &err), err);
         for (uint32_t i = 0; i < recipe.sample_count && !recipe.sample[i].filler; i++) {
             while (expected % 8 == 7) expected++;
             CHECK_INT(recipe.sample[i].record_index, expected++);
         }
     }
     stk_pool_deinit(&pool);
-    stk_plan_destroy(plan);
+    close_plan(plan);
 }
 
 /* Epochs differ in order; the same seed gives the same order, another seed another. */
@@ -188,7 +218,7 @@ static void shuffles_differ_by_seed_and_epoch(void)
     const stk_plan_set set = make_set(&one, 200, "one");
     stk_plan_config config = config_of(&set, 1);
     config.epochs = 2;
-    config.batch = one.usable;
+    batch_of_8.batch = one.usable;
     stk_plan *const plan = plan_of(&config), *const again = plan_of(&config);
     config.seed = 2;
     stk_plan *const other = plan_of(&config);
@@ -200,7 +230,7 @@ static void shuffles_differ_by_seed_and_epoch(void)
         for (uint64_t step = 0; step < 2; step++) {
             stk_error err;
             stk_recipe recipe;
-            CHECK_OK(stk_plan_recipe(plans[p], step, 0, 1, 0, &pool, &recipe, &err), err);
+            CHECK_OK(recipe_of(plans[p], step, 0, 1, 0, &pool, &recipe, &err), err);
             for (uint32_t i = 0; i < recipe.sample_count; i++) order[p][step][i] = recipe.sample[i].record_index;
         }
     const size_t size = one.usable * sizeof(uint64_t);
@@ -208,9 +238,9 @@ static void shuffles_differ_by_seed_and_epoch(void)
     CHECK(memcmp(order[0][0], order[0][1], size) != 0);
     CHECK(memcmp(order[0][0], order[2][0], size) != 0);
     stk_pool_deinit(&pool);
-    stk_plan_destroy(plan);
-    stk_plan_destroy(again);
-    stk_plan_destroy(other);
+    close_plan(plan);
+    close_plan(again);
+    close_plan(other);
 }
 
 /* Positions and steps are inverse (what invariant 8 stands on). */
@@ -220,7 +250,7 @@ static void a_position_names_its_step(void)
     const stk_plan_set set = make_set(&one, 100, "one");
     stk_plan_config config = config_of(&set, 1);
     config.epochs = 5;
-    config.batch = 12;
+    batch_of_8.batch = 12;
     stk_plan *const plan = plan_of(&config);
     stk_error err;
     for (uint64_t step = 0; step <= stk_plan_step_count(plan); step++) {
@@ -233,7 +263,7 @@ static void a_position_names_its_step(void)
     CHECK_INT(stk_plan_step_at(plan, 0, 5, &step, &err), STK_ERR_STATE);
     CHECK_INT(stk_plan_step_at(plan, 99, 0, &step, &err), STK_ERR_STATE);
     CHECK_INT(stk_plan_step_at(plan, UINT64_MAX, 0, &step, &err), STK_ERR_STATE);
-    stk_plan_destroy(plan);
+    close_plan(plan);
 }
 
 static void a_padded_row_has_the_length_asked_for(void)
@@ -247,19 +277,19 @@ static void a_padded_row_has_the_length_asked_for(void)
     stk_pool_init(&pool, STK_TAG_PLAN);
     stk_error err;
     stk_recipe recipe;
-    CHECK_OK(stk_plan_recipe(plan, 0, 0, 1, 0, &pool, &recipe, &err), err);
+    CHECK_OK(recipe_of(plan, 0, 0, 1, 0, &pool, &recipe, &err), err);
     CHECK_INT(recipe.row_tokens % 128, 0);
-    stk_plan_destroy(plan);
+    close_plan(plan);
 
     config.pad_to = 256; /* the samples of two large images no longer fit: left out, not cut */
     plan = plan_of(&config);
-    CHECK(stk_plan_epoch_rows(plan) < one.usable);
+    CHECK(stk_plan_epoch_rows(plan, 0) < one.usable);
     for (uint64_t step = 0; step < stk_plan_step_count(plan); step++) {
-        CHECK_OK(stk_plan_recipe(plan, step, 0, 1, 0, &pool, &recipe, &err), err);
+        CHECK_OK(recipe_of(plan, step, 0, 1, 0, &pool, &recipe, &err), err);
         CHECK_INT(recipe.row_tokens, 256);
         for (uint32_t i = 0; i < recipe.sample_count; i++) CHECK(recipe.sample[i].token_count <= 256);
     }
-    stk_plan_destroy(plan);
+    close_plan(plan);
     stk_pool_deinit(&pool);
 }
 
@@ -309,10 +339,10 @@ static void what_cannot_be_planned_is_refused(void)
     stk_pool pool;
     stk_pool_init(&pool, STK_TAG_PLAN);
     stk_recipe recipe;
-    CHECK_INT(stk_plan_recipe(plan, stk_plan_step_count(plan), 0, 1, 0, &pool, &recipe, &err), STK_ERR_USAGE);
-    CHECK_INT(stk_plan_recipe(plan, 0, 1, 1, 0, &pool, &recipe, &err), STK_ERR_USAGE);
+    CHECK_INT(recipe_of(plan, stk_plan_step_count(plan), 0, 1, 0, &pool, &recipe, &err), STK_ERR_USAGE);
+    CHECK_INT(recipe_of(plan, 0, 1, 1, 0, &pool, &recipe, &err), STK_ERR_USAGE);
     stk_pool_deinit(&pool);
-    stk_plan_destroy(plan);
+    close_plan(plan);
 }
 
 /* The size rule: cells of spec-qwen3vl.md section 1.3. */

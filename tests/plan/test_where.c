@@ -159,13 +159,15 @@ static stk_plan_set make_set(const stk_where *where, uint64_t first)
     return (stk_plan_set){.name = "made",
                           .facts = {.record = record, .text = text_facts, .media = media, .record_count = RECORDS,
                                     .media_count = media_count, .file = manifest_names, .file_count = 1},
-                          .pixels = {.min_px = 65536, .max_px = 16777216}, .where = where, .first = first};
+                          .pixels = {.min_px = 65536, .max_px = 16777216}, .where = where, .first = first, .epochs_milli = 1000};
 }
 
 static stk_status plan_of(stk_plan **plan, const stk_plan_set *set, stk_error *err)
 {
-    const stk_plan_config config = {.set = set, .set_count = 1, .model = &model, .batch = 1, .epochs = 1,
-                                    .layout = STK_LAYOUT_PADDED, .pad_multiple = 1};
+    static const stk_batch_piece one = {0, 1};
+    const stk_plan_config config = {.set = set, .set_count = 1, .model = &model, .batch = &one, .batch_count = 1, .epochs = 1,
+                                    .max_tokens = model.max_tokens, .layout = STK_LAYOUT_PADDED, .pad_multiple = 1,
+                                    .row_tokens = 1, .segment_multiple = 1, .window = 16, .threads = 1};
     return stk_plan_create(plan, &config, err);
 }
 
@@ -178,6 +180,8 @@ static void expect_plan(const char *text, uint64_t first, bool (*wanted)(uint32_
     const stk_plan_set set = make_set(text ? &where : NULL, first);
     stk_plan *plan;
     CHECK_OK(plan_of(&plan, &set, &err), err);
+    stk_plan_scratch *scratch;
+    CHECK_OK(stk_plan_scratch_create(&scratch, plan, &err), err);
     stk_pool pool;
     stk_pool_init(&pool, STK_TAG_PLAN);
     uint64_t step = 0, usable = 0;
@@ -187,12 +191,13 @@ static void expect_plan(const char *text, uint64_t first, bool (*wanted)(uint32_
         if (!wanted(r) || (first && step == first)) continue;
         stk_recipe recipe;
         stk_pool_reset(&pool);
-        CHECK_OK(stk_plan_recipe(plan, step++, 0, 1, 0, &pool, &recipe, &err), err);
+        CHECK_OK(stk_plan_recipe(plan, scratch, step++, 0, 1, 0, &pool, &recipe, &err), err);
         CHECK_INT(recipe.sample[0].record_index, r);
     }
-    CHECK_INT(stk_plan_epoch_rows(plan), step);
+    CHECK_INT(stk_plan_epoch_rows(plan, 0), step);
     CHECK_INT(stk_plan_not_selected(plan), usable - step);
     stk_pool_deinit(&pool);
+    stk_plan_scratch_destroy(scratch);
     stk_plan_destroy(plan);
 }
 
@@ -268,13 +273,13 @@ static void a_record_left_out_is_not_too_long(void)
     CHECK_OK(stk_where_parse(&where, "tokens <= 5000", &err), err);
     set.where = &where;
     CHECK_OK(plan_of(&plan, &set, &err), err);
-    CHECK_INT(stk_plan_epoch_rows(plan), 53);
+    CHECK_INT(stk_plan_epoch_rows(plan, 0), 53);
     CHECK_INT(stk_plan_not_selected(plan), 0); /* it was not usable either */
     stk_plan_destroy(plan);
     set.where = NULL;
     set.first = 10;
     CHECK_OK(plan_of(&plan, &set, &err), err);
-    CHECK_INT(stk_plan_epoch_rows(plan), 10);
+    CHECK_INT(stk_plan_epoch_rows(plan, 0), 10);
     stk_plan_destroy(plan);
 }
 
