@@ -22,25 +22,23 @@ static void print_digest(const char *name, const uint8_t digest[16])
     printf("%s %s\n", name, text);
 }
 
-/* Row i of a step is row i / world of rank i % world, over its micro-batches in turn. */
-static int keep_rows(replay *r, const stk_batch *batch, const stk_batch_info *info, uint32_t *first_row)
+/* Keep the digests of a micro-batch's rows under their numbers in the step. */
+static int keep_rows(replay *r, const stk_batch *batch)
 {
     stk_error err;
     size_t count = stk_batch_sample_count(batch);
     uint8_t(*const digest)[16] = calloc(count + 1, 16);
     if (!digest) return EXIT_FAILED;
     const stk_status status = stk_batch_row_digests(batch, digest, &count, &err);
-    uint32_t rows = 0;
+    uint32_t last = UINT32_MAX;
     for (size_t i = 0, made = 0; status == STK_OK && i < stk_batch_sample_count(batch); i++) {
         stk_batch_sample s;
         stk_batch_sample_at(batch, i, &s);
-        rows = s.row + 1;
-        const uint64_t at = ((uint64_t)*first_row + s.row) * (uint64_t)r->world + info->rank;
-        if (s.filler || at >= r->row_count) continue;
-        memcpy(r->row[at], digest[made++], 16);
-        r->row_known[at] = true;
+        if (s.filler || s.step_row == last || s.step_row >= r->row_count) continue;
+        last = s.step_row;
+        memcpy(r->row[last], digest[made++], 16);
+        r->row_known[last] = true;
     }
-    *first_row += rows;
     free(digest);
     /* Forms of batches that have no row digests (docs/determinism.md): those of the micro-batches stand. */
     if (status == STK_ERR_USAGE) {
@@ -73,7 +71,7 @@ static void print_batch(const stk_batch *batch, const stk_batch_info *info)
 }
 
 /* One micro-batch; *micro_count tells how many its rank has. */
-static int replay_one(replay *r, uint32_t rank, uint32_t micro, uint32_t *micro_count, uint32_t *first_row)
+static int replay_one(replay *r, uint32_t rank, uint32_t micro, uint32_t *micro_count)
 {
     stk_error err;
     stk_batch *batch;
@@ -91,7 +89,7 @@ static int replay_one(replay *r, uint32_t rank, uint32_t micro, uint32_t *micro_
         stk_batch_digest(batch, whole);
         snprintf(name, sizeof name, "micro-batch rank %u micro %u", rank, micro);
         print_digest(name, whole);
-        status = keep_rows(r, batch, &info, first_row);
+        status = keep_rows(r, batch);
     } else if (status == EXIT_DONE && !dump) {
         print_batch(batch, &info);
     }
@@ -124,16 +122,19 @@ static int run_replay(const invocation *in)
         !number_of(in, "rank", 0, r.world - 1, -1, &rank) || !number_of(in, "micro", 0, 1 << 20, -1, &micro))
         return EXIT_USAGE;
     r.row_count = (uint64_t)in->options.batch;
+    for (size_t i = 0; i < in->options.batch_schedule.count; i++)
+        if ((uint64_t)in->options.batch_schedule.rows[i] > r.row_count)
+            r.row_count = (uint64_t)in->options.batch_schedule.rows[i];
     r.row = calloc(r.row_count + 1, 16);
     r.row_known = calloc(r.row_count + 1, 1);
     int status = r.row && r.row_known ? EXIT_DONE : EXIT_FAILED;
     for (int64_t k = rank < 0 ? 0 : rank; status == EXIT_DONE && k < (rank < 0 ? r.world : rank + 1); k++) {
-        uint32_t micro_count = 1, first_row = 0;
+        uint32_t micro_count = 1;
         if (micro >= 0)
-            status = replay_one(&r, (uint32_t)k, (uint32_t)micro, &micro_count, &first_row);
+            status = replay_one(&r, (uint32_t)k, (uint32_t)micro, &micro_count);
         else
             for (uint32_t m = 0; status == EXIT_DONE && m < micro_count; m++) {
-                status = replay_one(&r, (uint32_t)k, m, &micro_count, &first_row);
+                status = replay_one(&r, (uint32_t)k, m, &micro_count);
                 if (interrupted()) status = EXIT_INTERRUPTED;
             }
     }

@@ -36,6 +36,12 @@ typedef struct stk_template_options {
     char *image, *video, *default_system;
 } stk_template_options;
 
+/* The batch over steps: rows[i] a step from step[i] on. */
+typedef struct stk_schedule {
+    int64_t *step, *rows;
+    size_t count;
+} stk_schedule;
+
 /* Options that a data set may set for itself (marked * in the table); unset ones are inherited. */
 typedef struct stk_set_options {
     char *orientation;    /* auto, apply, ignore */
@@ -43,7 +49,7 @@ typedef struct stk_set_options {
     char *control_tokens; /* plain, sanitize, reference */
     stk_string_list allow_control_tokens;
     char *tag_space;      /* keep, strip */
-    char *overlong;       /* drop, error */
+    char *overlong;       /* drop, shrink, error */
     int64_t min_pixels, max_pixels; /* 0: the checkpoint's */
     stk_template_options chat_template;
     char *alpha;          /* auto, drop, white */
@@ -59,6 +65,8 @@ typedef struct stk_data_options {
     stk_set_options set;
     char *where;      /* NULL: all */
     int64_t first;    /* 0: all */
+    double weight;    /* share of the draws; 0: none given */
+    double epochs;    /* passes over the set in an epoch; 0: none given, which is one */
 } stk_data_options;
 
 typedef struct stk_limit_options {
@@ -72,11 +80,11 @@ typedef struct stk_options {
     stk_data_options *data;
     size_t data_count;
     stk_string_list allow;
-    int64_t batch, micro_batch; /* micro_batch 0: all */
+    int64_t batch, micro_batch; /* batch: of step 0, where a schedule says more; micro_batch 0: all */
     int64_t steps, epochs;      /* steps 0: by epochs */
     bool shuffle;
     int64_t seed;
-    char *layout; /* padded, flat */
+    char *layout; /* padded, flat, packed */
     int64_t max_tokens, pad_to, pad_multiple;
     char *uneven;  /* filler, error */
     char *targets; /* hf, shifted */
@@ -94,6 +102,12 @@ typedef struct stk_options {
     int64_t keep;
     int64_t timeout_s;
     stk_limit_options limits;
+    stk_schedule batch_schedule; /* count 0: one batch for all steps */
+    int64_t row_tokens, segment_multiple, window;
+    char *weights;               /* samples, tokens */
+    char *balance;               /* none, model, model+vision */
+    char *modality;              /* mixed, aligned */
+    bool filler_image;
 } stk_options;
 
 #ifdef __cplusplus
@@ -122,7 +136,8 @@ STK_API void stk_options_deinit(stk_options *options);
 /* One row of the option table. */
 typedef struct stk_option {
     const char *name;          /* "row_tokens", "data[].path", "limits.json_depth" */
-    const char *type;          /* "int", "size", "seconds", "workers", "bool", "string", "choice", "list", "map", "share",
+    const char *type;          /* "int", "size", "seconds", "workers", "bool", "string", "choice", "list", "map", "share", "decimal",
+                              * "schedule",
                               * "template"; "path" and "paths" are texts that name files or folders */
     const char *default_text;  /* as YAML; "" when there is none */
     const char *choices;       /* "padded | flat", "" unless a choice */

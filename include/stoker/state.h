@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-enum { STK_STATE_TEXT_MAX = 16 * 1024, STK_PLAN_VERSION = 1 };
+enum { STK_STATE_TEXT_MAX = 16 * 1024, STK_PLAN_VERSION = 2 };
 
 /* What the stream follows from, in parts, so that a refusal can say which of them differs. */
 #define STK_FINGERPRINT_PART_MAP(X)                                                                        \
@@ -16,7 +16,7 @@ enum { STK_STATE_TEXT_MAX = 16 * 1024, STK_PLAN_VERSION = 1 };
     X(STK_PART_DATA, "data", "the manifests or their media, format, columns, roles, or limits")            \
     X(STK_PART_WORDS, "text", "template, system, labels, control_tokens, allow_control_tokens, tag_space") \
     X(STK_PART_PIXELS, "pixels", "profile, orientation, min_pixels or max_pixels")                         \
-    X(STK_PART_PLAN, "plan", "batch, steps, epochs, shuffle, seed, layout, max_tokens, pad_to, pad_multiple, overlong, uneven, where or first")
+    X(STK_PART_PLAN, "plan", "batch, steps, epochs, shuffle, seed, weight, where, first, layout, max_tokens, pad_to, row_tokens, window, balance, modality, overlong, uneven or the like")
 
 typedef enum stk_fingerprint_part {
 #define STK_FINGERPRINT_PART_ENUM(name, key, options) name,

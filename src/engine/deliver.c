@@ -107,14 +107,15 @@ static stk_status count(stk_engine *engine, const stk_batch *batch, stk_error *e
 /* The state after a micro-batch: whole rows at the end of a step, else where inside it. */
 static void state_after(const stk_engine *engine, uint64_t step, uint32_t micro, stk_state *state)
 {
-    const bool ends_step = micro + 1 == engine->micro_count;
+    const stk_plan *const plan = engine->run->plan;
+    const bool ends_step = micro + 1 == stk_plan_micro_count(plan, step, engine->ranks.world);
     state->fingerprint = engine->run->fingerprint;
     state->plan_version = STK_PLAN_VERSION;
     state->step = step + ends_step;
     state->micro = ends_step ? 0 : micro + 1;
     state->world = ends_step ? 0 : engine->ranks.world;
-    state->micro_rows = ends_step ? 0 : stk_plan_micro_rows(engine->run->plan, engine->ranks.world);
-    stk_plan_position(engine->run->plan, state->step, &state->epoch, &state->rows);
+    state->micro_rows = ends_step ? 0 : stk_plan_micro_rows(plan, step, engine->ranks.world);
+    stk_plan_position(plan, state->step, &state->epoch, &state->rows);
 }
 
 /* --- next --- */
@@ -325,7 +326,7 @@ uint64_t stk_engine_step_count(const stk_engine *engine)
 
 uint64_t stk_engine_micro_count(const stk_engine *engine)
 {
-    return stk_plan_step_count(engine->run->plan) * engine->micro_count;
+    return stk_plan_micros_before(engine->run->plan, stk_plan_step_count(engine->run->plan), engine->ranks.world);
 }
 
 const char *stk_reason_name(unsigned reason)

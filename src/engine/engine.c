@@ -17,10 +17,9 @@ enum { IO_THREADS = 4 };
 void stk_engine_place(const stk_engine *engine, uint64_t sequence, uint64_t *step, uint32_t *rank,
                       uint32_t *micro)
 {
-    const uint64_t at = sequence / engine->ranks.rank_count + engine->first_micro;
     *rank = engine->ranks.first_rank + (uint32_t)(sequence % engine->ranks.rank_count);
-    *step = engine->first_step + at / engine->micro_count;
-    *micro = (uint32_t)(at % engine->micro_count);
+    stk_plan_micro_at(engine->run->plan, sequence / engine->ranks.rank_count + engine->first_number, engine->ranks.world, step,
+                      micro);
 }
 
 static stk_work **cell(stk_engine *engine, uint64_t sequence)
@@ -68,6 +67,15 @@ static bool reap(stk_engine *engine)
     return true;
 }
 
+/* The pixels of a filler image: grey, as those of a masked one. */
+static void fill_images(const stk_engine *engine, stk_batch *batch)
+{
+    for (uint32_t k = 0; k < batch->recipe.media_count; k++)
+        if (batch->recipe.media[k].media_index == STK_FILLER_MEDIA)
+            stk_image_grey(stk_slot_patches(batch->slot, &batch->layout, &batch->recipe, k), engine->run->image,
+                           stk_grid_patches(batch->recipe.media[k].grid));
+}
+
 /* Give the oldest micro-batch without one its slot, and write what belongs to no sample. */
 static bool prepare(stk_engine *engine)
 {
@@ -88,6 +96,7 @@ static bool prepare(stk_engine *engine)
     stk_engine_note_memory(engine);
     pthread_mutex_unlock(&engine->home->lock);
     stk_slot_prepare(work->batch.slot, &work->batch.layout, &work->batch.recipe, &engine->run->form);
+    fill_images(engine, &work->batch);
     pthread_mutex_lock(&engine->home->lock);
     work->prepared = true;
     if (is_made(work)) pthread_cond_broadcast(&engine->home->ready);
@@ -102,8 +111,8 @@ static bool may_take(stk_engine *engine)
         return false;
     if (engine->inline_workers && engine->taken > engine->wanted) return false; /* nothing runs ahead */
     if (engine->taken - engine->head >= engine->window_count) return false;
-    const uint64_t first_step_end =
-        (uint64_t)(engine->micro_count - engine->first_micro) * engine->ranks.rank_count;
+    const uint32_t micros = stk_plan_micro_count(engine->run->plan, engine->first_step, engine->ranks.world);
+    const uint64_t first_step_end = (uint64_t)(micros - engine->first_micro) * engine->ranks.rank_count;
     if (engine->taken < first_step_end) return true;
     for (uint64_t s = engine->head; s < first_step_end; s++) {
         const stk_work *const work = *cell(engine, s);
@@ -124,7 +133,7 @@ static bool take(stk_engine *engine, stk_worker *worker)
     uint64_t step;
     uint32_t rank, micro;
     stk_engine_place(engine, work->sequence, &step, &rank, &micro);
-    const stk_status status = stk_work_take(work, engine->run, &worker->maker, step, rank,
+    const stk_status status = stk_work_take(work, engine->run, engine->scratch, &worker->maker, step, rank,
                                             engine->ranks.world, micro, &work->error);
     pthread_mutex_lock(&engine->home->lock);
     if (status < 0) {
@@ -396,21 +405,23 @@ static stk_status find_start(stk_engine *engine, const stk_state *state, stk_err
                         "the state was taken inside a step on %u ranks and cannot go on with %u: use one of "
                         "the end of a step",
                         state->world, engine->ranks.world);
-    const uint32_t micro_rows = stk_plan_micro_rows(engine->run->plan, engine->ranks.world);
-    if (state->micro && state->micro_rows != micro_rows)
+    STK_TRY(stk_plan_step_at(engine->run->plan, state->epoch, state->rows, &engine->first_step, err));
+    if (engine->first_step != state->step)
+        return stk_fail(err, STK_ERR_STATE, "the state names step %llu, and its position is step %llu",
+                        (unsigned long long)state->step, (unsigned long long)engine->first_step);
+    if (state->micro == 0) return STK_OK;
+    const uint32_t world = engine->ranks.world;
+    const uint32_t micro_rows = stk_plan_micro_rows(engine->run->plan, state->step, world);
+    if (state->micro_rows != micro_rows)
         return stk_fail(err, STK_ERR_STATE,
                         "the state was taken inside a step with %u rows in a micro-batch and cannot go on "
                         "with %u: set micro_batch as it "
                         "was, or use one of the end of a step",
                         state->micro_rows, micro_rows);
-    if (state->micro >= engine->micro_count)
-        return stk_fail(err, STK_ERR_STATE, "the state names micro-batch %u, and a step has %u", state->micro,
-                        engine->micro_count);
+    const uint32_t micros = stk_plan_micro_count(engine->run->plan, state->step, world);
+    if (state->step == stk_plan_step_count(engine->run->plan) || state->micro >= micros)
+        return stk_fail(err, STK_ERR_STATE, "the state names micro-batch %u, and a step has %u", state->micro, micros);
     engine->first_micro = state->micro;
-    STK_TRY(stk_plan_step_at(engine->run->plan, state->epoch, state->rows, &engine->first_step, err));
-    if (engine->first_step != state->step)
-        return stk_fail(err, STK_ERR_STATE, "the state names step %llu, and its position is step %llu",
-                        (unsigned long long)state->step, (unsigned long long)engine->first_step);
     return STK_OK;
 }
 
@@ -429,7 +440,7 @@ static void open_readers(stk_engine *engine)
         state->micro = engine->first_micro;
         state->world = engine->first_micro ? engine->ranks.world : 0;
         state->micro_rows =
-            engine->first_micro ? stk_plan_micro_rows(engine->run->plan, engine->ranks.world) : 0;
+            engine->first_micro ? stk_plan_micro_rows(engine->run->plan, state->step, engine->ranks.world) : 0;
     }
 }
 
@@ -445,25 +456,26 @@ static stk_status find_span(stk_engine *engine, const span *part, stk_forecast *
 {
     const stk_plan *const plan = engine->run->plan;
     const uint64_t step_count = stk_plan_step_count(plan);
-    engine->micro_count = stk_plan_micro_count(plan, engine->ranks.world);
     if (part->one) {
-        if (part->step >= step_count || part->micro >= engine->micro_count)
+        const uint32_t micros = part->step < step_count ? stk_plan_micro_count(plan, part->step, engine->ranks.world) : 0;
+        if (part->micro >= micros)
             return stk_fail(
                 err, STK_ERR_USAGE,
-                "no micro-batch %u of step %llu: the run has %llu steps of %u micro-batches a rank",
-                part->micro, (unsigned long long)part->step, (unsigned long long)step_count,
-                engine->micro_count);
+                "no micro-batch %u of step %llu: the run has %llu steps, that one has %u micro-batches a rank",
+                part->micro, (unsigned long long)part->step, (unsigned long long)step_count, micros);
         engine->first_step = part->step;
         engine->first_micro = part->micro;
+        engine->first_number = stk_plan_micros_before(plan, part->step, engine->ranks.world) + part->micro;
         engine->sequence_end = 1;
         return stk_forecast_make(forecast, engine->run, engine->ranks, part->step, part->step + 1, err);
     }
     STK_TRY(find_start(engine, part->state, err));
     size_t micros;
-    const uint64_t steps = step_count - engine->first_step;
-    if (stk_mul_overflows(&micros, steps, (size_t)engine->micro_count * engine->ranks.rank_count))
+    engine->first_number = stk_plan_micros_before(plan, engine->first_step, engine->ranks.world) + engine->first_micro;
+    if (stk_mul_overflows(&micros, stk_plan_micros_before(plan, step_count, engine->ranks.world) - engine->first_number,
+                          engine->ranks.rank_count))
         return stk_fail(err, STK_ERR_OPTION, "the run is too long: lower steps or epochs");
-    engine->sequence_end = steps ? micros - (uint64_t)engine->first_micro * engine->ranks.rank_count : 0;
+    engine->sequence_end = micros;
     return stk_forecast_make(forecast, engine->run, engine->ranks, 0, step_count, err);
 }
 
@@ -487,6 +499,7 @@ static stk_status open_parts(stk_engine *engine, const stk_options *options, con
     engine->home->engine = engine;
     STK_TRY(stk_source_open(&engine->source, IO_THREADS, err));
     stk_source_on_finish(engine->source, source_finished, engine);
+    STK_TRY(stk_plan_scratch_create(&engine->scratch, engine->run->plan, err));
     return start_workers(engine, err);
 }
 
@@ -564,6 +577,7 @@ void stk_engine_close(stk_engine **out)
     for (uint32_t i = 0; engine->worker && i < engine->memory.workers; i++)
         if (engine->worker[i].started) pthread_join(engine->worker[i].thread, NULL);
     stk_source_close(&engine->source);
+    stk_plan_scratch_destroy(engine->scratch);
     for (uint32_t i = 0; engine->worker && i < engine->memory.workers; i++)
         stk_maker_deinit(&engine->worker[i].maker);
     if (engine->home) leave_home(engine);

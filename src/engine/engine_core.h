@@ -92,9 +92,9 @@ struct stk_engine {
     stk_engine_home *home;
     stk_run *run;
     stk_engine_ranks ranks;
-    uint32_t micro_count;
     uint64_t first_step; /* of this engine's run, and micro-batches of it that are over */
     uint32_t first_micro;
+    uint64_t first_number; /* of the run's micro-batches of a rank: where this engine begins */
     uint64_t sequence_end; /* micro-batches in all */
     stk_memory_plan memory;
     uint32_t keep;
@@ -107,6 +107,7 @@ struct stk_engine {
     stk_source *source;
     stk_tickets tickets;
     stk_reader *reader; /* ranks.rank_count */
+    stk_plan_scratch *scratch; /* of take: one thread at a time */
     stk_worker *worker; /* memory.workers, or one when inline */
 
     /* Guarded by home->lock. */

@@ -42,6 +42,8 @@ static stk_status add_model(stk_buffer *part, const stk_run *run, stk_error *err
     STK_TRY(add_int(part, "patch", m->patch_px, err));
     STK_TRY(add_int(part, "merge", m->merge, err));
     STK_TRY(add_int(part, "temporal", m->temporal, err));
+    STK_TRY(stk_buffer_printf(part, err, "costs %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", m->costs.text_square,
+                              m->costs.text_linear, m->costs.vision_square, m->costs.vision_linear));
     /* Their bits: how a double is printed depends on the locale of the host program. */
     for (int i = 0; i < 3; i++) {
         STK_TRY(add_int(part, "mean", bits_of(m->image_mean[i]), err));
@@ -107,19 +109,33 @@ static stk_status add_pixels(stk_buffer *part, const stk_run *run, stk_error *er
 static stk_status add_plan(stk_buffer *part, const stk_run *run, const stk_options *o, stk_error *err)
 {
     STK_TRY(add_int(part, "plan_version", STK_PLAN_VERSION, err));
-    STK_TRY(add_int(part, "batch", o->batch, err));
+    for (uint32_t i = 0; i < run->rules->batch_count; i++) {
+        STK_TRY(add_int(part, "from", (int64_t)run->rules->batch[i].first_step, err));
+        STK_TRY(add_int(part, "batch", (int64_t)run->rules->batch[i].batch, err));
+    }
     STK_TRY(add_int(part, "steps", o->steps, err));
     STK_TRY(add_int(part, "epochs", o->steps ? 0 : o->epochs, err)); /* without effect beside steps */
     STK_TRY(add_int(part, "shuffle", o->shuffle, err));
     STK_TRY(add_int(part, "seed", o->shuffle ? o->seed : 0, err));
     STK_TRY(add_text(part, "layout", stk_str_of(o->layout), err));
-    STK_TRY(add_int(part, "max_tokens", o->max_tokens ? o->max_tokens : run->model.max_tokens, err));
+    STK_TRY(add_int(part, "max_tokens", run->max_tokens, err));
     STK_TRY(add_int(part, "pad_to", o->pad_to, err));
+    if (run->form.layout == STK_LAYOUT_PACKED) {
+        STK_TRY(add_int(part, "row_tokens", o->row_tokens, err));
+        STK_TRY(add_int(part, "segment_multiple", o->segment_multiple, err));
+        STK_TRY(add_int(part, "window", o->window, err));
+    }
+    STK_TRY(add_text(part, "balance", stk_str_of(o->balance), err));
+    STK_TRY(add_text(part, "modality", stk_str_of(o->modality), err));
+    STK_TRY(add_int(part, "filler_image", o->filler_image, err));
     STK_TRY(add_int(part, "pad_multiple", o->pad_multiple, err));
     STK_TRY(add_text(part, "uneven", stk_str_of(o->uneven), err));
     for (uint32_t i = 0; i < run->set_count; i++) {
         const stk_plan_set *const set = &run->plan_set[i];
-        STK_TRY(add_int(part, "overlong", set->overlong_is_error, err));
+        STK_TRY(add_int(part, "overlong", set->overlong_is_error ? 1 : set->pixels.shrinks_overlong ? 2 : 0, err));
+        STK_TRY(add_int(part, "weight", bits_of(set->weight), err));
+        if (set->weight > 0) STK_TRY(add_text(part, "weights", stk_str_of(o->weights), err));
+        STK_TRY(add_int(part, "epochs", set->epochs_milli, err));
         /* The program and not its text: blanks say nothing. */
         if (set->where)
             STK_TRY(add_text(part, "where", (stk_str){(const char *)set->where->op, set->where->count * sizeof *set->where->op}, err));

@@ -133,7 +133,7 @@ static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, 
     return STK_OK;
 }
 
-stk_status stk_work_take(stk_work *work, const stk_run *run, stk_maker *maker, uint64_t step, uint32_t rank,
+stk_status stk_work_take(stk_work *work, const stk_run *run, stk_plan_scratch *scratch, stk_maker *maker, uint64_t step, uint32_t rank,
                          uint32_t world, uint32_t micro, stk_error *err)
 {
     stk_batch *const batch = &work->batch;
@@ -142,7 +142,7 @@ stk_status stk_work_take(stk_work *work, const stk_run *run, stk_maker *maker, u
     work->status = STK_OK;
     work->slot = -1;
     work->prepared = false;
-    STK_TRY(stk_plan_recipe(run->plan, step, rank, world, micro, &work->pool, &batch->recipe, err));
+    STK_TRY(stk_plan_recipe(run->plan, scratch, step, rank, world, micro, &work->pool, &batch->recipe, err));
     STK_TRY(stk_slot_layout_init(&batch->layout, &batch->recipe, &run->form, err));
     batch->note = stk_pool_take(&work->pool, batch->recipe.sample_count * sizeof *batch->note);
     work->unit = stk_pool_take(&work->pool, batch->recipe.sample_count * sizeof *work->unit);

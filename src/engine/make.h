@@ -63,7 +63,7 @@ stk_status stk_maker_init(stk_maker *maker, const stk_run *run, size_t record_by
 void stk_maker_deinit(stk_maker *maker);
 
 /* Take: the recipe, the slot's layout, the units and their media's addresses.  work->pool is reset. */
-stk_status stk_work_take(stk_work *work, const stk_run *run, stk_maker *maker, uint64_t step, uint32_t rank,
+stk_status stk_work_take(stk_work *work, const stk_run *run, stk_plan_scratch *scratch, stk_maker *maker, uint64_t step, uint32_t rank,
                          uint32_t world, uint32_t micro, stk_error *err) STK_MUST_USE;
 
 /* Ticket and working memory of a sample, from facts. */

@@ -23,7 +23,8 @@ static void add_micro(stk_forecast *forecast, const stk_run *run, const stk_reci
                       const stk_slot_layout *layout)
 {
     size_t object_bytes =
-        recipe->sample_count * (sizeof(stk_unit) + sizeof(stk_batch_note) + 2 * sizeof(stk_recipe_sample)) +
+        recipe->sample_count * (sizeof(stk_unit) + sizeof(stk_batch_note) + sizeof(stk_recipe_sample)) +
+        recipe->row_count * sizeof *recipe->step_row +
         recipe->media_count * (sizeof(stk_request) + sizeof(stk_recipe_media) + ADDRESS_BYTES) +
         POOL_ROUNDING_BYTES;
     for (uint32_t i = 0; i < recipe->sample_count; i++) {
@@ -60,19 +61,20 @@ stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_eng
     *forecast = (stk_forecast){0};
     stk_pool pool;
     stk_pool_init(&pool, STK_TAG_PLAN);
-    stk_status status = STK_OK;
-    const uint32_t micros = stk_plan_micro_count(run->plan, ranks.world);
+    stk_plan_scratch *scratch;
+    stk_status status = stk_plan_scratch_create(&scratch, run->plan, err);
     for (uint64_t step = first_step; status == STK_OK && step < end_step; step++)
         for (uint32_t rank = ranks.first_rank; status == STK_OK && rank < ranks.first_rank + ranks.rank_count;
              rank++)
-            for (uint32_t micro = 0; status == STK_OK && micro < micros; micro++) {
+            for (uint32_t micro = 0; status == STK_OK && micro < stk_plan_micro_count(run->plan, step, ranks.world); micro++) {
                 stk_recipe recipe;
                 stk_slot_layout layout;
                 stk_pool_reset(&pool);
-                status = stk_plan_recipe(run->plan, step, rank, ranks.world, micro, &pool, &recipe, err);
+                status = stk_plan_recipe(run->plan, scratch, step, rank, ranks.world, micro, &pool, &recipe, err);
                 if (status == STK_OK) status = stk_slot_layout_init(&layout, &recipe, &run->form, err);
                 if (status == STK_OK) add_micro(forecast, run, &recipe, &layout);
             }
+    stk_plan_scratch_destroy(scratch);
     stk_pool_deinit(&pool);
     return status;
 }

@@ -155,6 +155,41 @@ static stk_status check_vision(const config *c, const stk_model *model)
     return STK_OK;
 }
 
+/* --- costs --- */
+
+static double size_of(const json_t *node, const char *key, double otherwise)
+{
+    const double value = json_number_value(json_object_get(node, key));
+    return value >= 1 && value < 1e9 ? value : otherwise;
+}
+
+/* Floating point operations of a forward pass, a multiply and an add being two; a token's share of the text model's weights is one unit of
+ * 2^24.  What config.json does not say is that of an 8B model. */
+static void read_costs(stk_model *model, const json_t *root)
+{
+    const json_t *const text = json_is_object(json_object_get(root, "text_config")) ? json_object_get(root, "text_config") : root;
+    const json_t *const vision = json_object_get(root, "vision_config");
+    const double hidden = size_of(text, "hidden_size", 4096), layers = size_of(text, "num_hidden_layers", 36),
+                 heads = size_of(text, "num_attention_heads", 32), groups = size_of(text, "num_key_value_heads", heads),
+                 head = size_of(text, "head_dim", hidden / heads), words = size_of(text, "vocab_size", 151936);
+    const double experts = size_of(text, "num_experts_per_tok", 1),
+                 inner = size_of(text, "moe_intermediate_size", size_of(text, "intermediate_size", 3 * hidden)) * experts;
+    const double linear = 2 * (layers * (hidden * head * (2 * heads + 2 * groups) + 3 * hidden * inner) + hidden * words);
+    const double square = 2 * layers * heads * head; /* scores and values, half of them masked */
+
+    const double eyes = size_of(vision, "hidden_size", size_of(vision, "embed_dim", 1152)),
+                 depth = size_of(vision, "depth", size_of(vision, "num_hidden_layers", 27)),
+                 eye_inner = size_of(vision, "intermediate_size", 4 * eyes);
+    const json_t *const full = json_object_get(vision, "fullatt_block_indexes");
+    const double whole = json_is_array(full) ? (double)json_array_size(full) : depth, side = size_of(vision, "window_size", 112) / model->patch_px;
+    const double patch_linear = 2 * depth * (4 * eyes * eyes + 2 * eyes * eye_inner) + 4 * eyes * (depth - whole) * side * side;
+    const double patch_square = 4 * eyes * whole;
+    const double unit = 0x1p24 / linear;
+    model->costs = (stk_model_costs){.text_square = (uint64_t)(square * unit + 0.5), .text_linear = (uint64_t)1 << 24,
+                                     .vision_square = (uint64_t)(patch_square * unit + 0.5),
+                                     .vision_linear = (uint64_t)(patch_linear * unit + 0.5)};
+}
+
 static stk_status read_config(stk_model *model, const char *folder, stk_error *err)
 {
     static const char *const known[] = {"qwen2_vl", "qwen2_5_vl",  "qwen3_vl", "qwen3_vl_moe",
@@ -174,6 +209,7 @@ static stk_status read_config(stk_model *model, const char *folder, stk_error *e
             model->mrope_per_frame = !is_one_of(type, per_clip);
             const json_t *const vision = json_object_get(c.root, "vision_config");
             model->tokens_per_second = json_number_value(json_object_get(vision, "tokens_per_second"));
+            read_costs(model, c.root);
             status = check_vision(&c, model);
         }
     }

@@ -31,18 +31,27 @@ static const stk_option_row rows[] = {
     {{"data[].system", "string", "", "", 0, 0, S, WHOLE_RUN, "system prompt of records without a system turn, in place of the template's default"}, STK_KIND_STRING, DATA(system)},
     {{"data[].where", "string", "", "", 0, 0, S, WHOLE_RUN, "which usable records take part, by their facts: images > 0 and tokens < 4096 (docs/manifests.md lists the names)"}, STK_KIND_STRING, DATA(where)},
     {{"data[].first", "int", "all", "", 1, INT64_MAX, S, WHOLE_RUN, "only so many records, in the order of the files, of those that are usable and that `where` lets pass"}, STK_KIND_INT, DATA(first)},
+    {{"data[].weight", "decimal", "", "", 0, 1000000, S, WHOLE_RUN, "share of the samples that come from this set; for all sets, or for none"}, STK_KIND_DECIMAL, DATA(weight)},
+    {{"data[].epochs", "decimal", "1", "", 0, 1000000, S, WHOLE_RUN, "passes over this set in an epoch, such as 1.5; not beside weights"}, STK_KIND_DECIMAL, DATA(epochs)},
     {{"allow", "paths", "[]", "", 0, 0, NOT_S, WHOLE_RUN, "further folders that media may come from"}, STK_KIND_LIST, TOP(allow)},
-    {{"batch", "int", "", "", 1, 1 << 20, S, WHOLE_RUN, "rows per step, over all ranks"}, STK_KIND_INT, TOP(batch)},
+    {{"batch", "schedule", "", "", 1, 1 << 20, S, WHOLE_RUN, "rows per step, over all ranks; a number, or [[0, 64], [1000, 128]]: from a step on"}, STK_KIND_SCHEDULE, TOP(batch)},
     {{"micro_batch", "int", "all", "", 1, 1 << 20, NOT_S, WHOLE_RUN, "rows per micro-batch of a rank; all: one micro-batch a step"}, STK_KIND_INT, TOP(micro_batch)},
     {{"steps", "int", "auto", "", 1, INT64_MAX, S, WHOLE_RUN, "length of the run in steps; auto: by epochs"}, STK_KIND_INT, TOP(steps)},
     {{"epochs", "int", "1", "", 1, 1000000, S, WHOLE_RUN, "length of the run in passes over the data, unless steps is given"}, STK_KIND_INT, TOP(epochs)},
     {{"shuffle", "bool", "true", "", 0, 0, S, WHOLE_RUN, "a new order in each epoch, computed from seed; false: the order of the files"}, STK_KIND_BOOL, TOP(shuffle)},
     {{"seed", "int", "0", "", 0, INT64_MAX, S, WHOLE_RUN, "of the order"}, STK_KIND_INT, TOP(seed)},
-    {{"layout", "choice", "padded", "padded | flat", 0, 0, S, WHOLE_RUN, "rows padded to one length, or joined into one row"}, STK_KIND_CHOICE, TOP(layout)},
+    {{"layout", "choice", "padded", "padded | flat | packed", 0, 0, S, WHOLE_RUN, "a sample a row, padded to one length; joined into one row; or several samples in rows of row_tokens"}, STK_KIND_CHOICE, TOP(layout)},
+    {{"row_tokens", "int", "16384", "", 1, 1 << 30, S, WHOLE_RUN, "packed: length of each row"}, STK_KIND_INT, TOP(row_tokens)},
+    {{"segment_multiple", "int", "1", "", 1, 1 << 20, S, WHOLE_RUN, "packed: each sample's place is a multiple of it (tensor and context parallel)"}, STK_KIND_INT, TOP(segment_multiple)},
+    {{"window", "int", "4096", "", 1, 1 << 20, S, WHOLE_RUN, "packed: samples that are packed together"}, STK_KIND_INT, TOP(window)},
+    {{"weights", "choice", "samples", "samples | tokens", 0, 0, S, WHOLE_RUN, "what the weights of data sets are shares of"}, STK_KIND_CHOICE, TOP(weights)},
+    {{"balance", "choice", "model+vision", "none | model | model+vision", 0, 0, S, WHOLE_RUN, "rows of a step are dealt to ranks so that the language model, or vision tower too, has the same to do on each"}, STK_KIND_CHOICE, TOP(balance)},
+    {{"modality", "choice", "mixed", "mixed | aligned", 0, 0, S, WHOLE_RUN, "aligned: a micro-batch has media on all ranks or on none"}, STK_KIND_CHOICE, TOP(modality)},
+    {{"filler_image", "bool", "false", "", 0, 0, S, WHOLE_RUN, "a micro-batch without media carries a small image of no loss"}, STK_KIND_BOOL, TOP(filler_image)},
     {{"max_tokens", "int", "auto", "", 1, 1 << 30, S, WHOLE_RUN, "limit of a sample in tokens; auto: the model's"}, STK_KIND_INT, TOP(max_tokens)},
     {{"pad_to", "int", "auto", "", 1, 1 << 30, S, WHOLE_RUN, "padded: length of each row; auto: the longest of the micro-batch"}, STK_KIND_INT, TOP(pad_to)},
     {{"pad_multiple", "int", "1", "", 1, 1 << 20, S, WHOLE_RUN, "row lengths are multiples of it"}, STK_KIND_INT, TOP(pad_multiple)},
-    {{"overlong", "choice", "drop", "drop | error", 0, 0, S, PER_SET, "samples over max_tokens: left out and counted, or refused"}, STK_KIND_CHOICE, SET(overlong)},
+    {{"overlong", "choice", "drop", "drop | shrink | error", 0, 0, S, PER_SET, "samples over max_tokens: left out and counted; their images made smaller until they fit; or refused"}, STK_KIND_CHOICE, SET(overlong)},
     {{"uneven", "choice", "filler", "filler | error", 0, 0, S, WHOLE_RUN, "a batch that the ranks do not divide, and a last step that is not full: filled up with rows of weight 0, or refused"}, STK_KIND_CHOICE, TOP(uneven)},
     {{"targets", "choice", "hf", "hf | shifted", 0, 0, NOT_S, WHOLE_RUN, "labels as they are, or moved by one inside each sample, with loss_mask"}, STK_KIND_CHOICE, TOP(targets)},
     {{"pixels", "choice", "uint8", "uint8 | float32 | bfloat16", 0, 0, NOT_S, WHOLE_RUN, "pixel_bytes, or pixel_values ready-made"}, STK_KIND_CHOICE, TOP(pixels)},
@@ -81,15 +90,14 @@ enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
 /* Names of the design that a later release brings. */
 static const char *const later[] = {
-    "weight",         "epochs",       "row_tokens", "segment_multiple", "window",
-    "balance",        "modality",     "video_text", "cache", "endpoint",   "region",           "profile_name",
+    "video_text", "cache", "endpoint",   "region",           "profile_name",
     "requester_pays", "ca",           "io_threads", "hedge", "prices",     "engine",           "nice",
-    "cpus",           "filler_image", "placement",  "run",   "eval"};
+    "cpus",           "placement",  "run",   "eval"};
 
 /* And values of choices. */
 static const struct {
     const char *name, *value;
-} later_values[] = {{"layout", "packed"},  {"overlong", "shrink"}, {"index", "stream"}};
+} later_values[] = {{"index", "stream"}};
 
 bool stk_option_allows(const stk_option *option, const char *value)
 {

@@ -17,6 +17,8 @@ typedef enum stk_option_kind {
     STK_KIND_LIST,     /* stk_string_list: one or several */
     STK_KIND_MAP,      /* stk_string_map */
     STK_KIND_SHARE,    /* double, 0..1 */
+    STK_KIND_DECIMAL,  /* double, of up to six decimals; 0: none given */
+    STK_KIND_SCHEDULE, /* int64_t, and stk_options.batch_schedule: a number, or a list of [step, number] */
     STK_KIND_TEMPLATE, /* stk_template_options */
     STK_KIND_GROUP,    /* only a heading: data */
 } stk_option_kind;

@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 
-enum { KEYS_MAX = 1000 };
+enum { KEYS_MAX = 1000, SCHEDULE_MAX = 10000 };
 
 /* --- values --- */
 
@@ -175,8 +175,6 @@ static stk_status set_number(const stk_yaml_reader *r, int64_t *to, const yaml_n
                              const stk_option_row *row)
 {
     const stk_option *const o = &row->shown;
-    if (!is_scalar(node) && strcmp(o->name, "batch") == 0)
-        return stk_yaml_fail(r, node, "batch: a schedule over steps is not in this release: give one number");
     if (!is_scalar(node)) return stk_yaml_fail(r, node, "%s: one value is expected", o->name);
     const char *const text = stk_yaml_text(node), *const word = o->default_text;
     int64_t value = 0;
@@ -220,6 +218,71 @@ static stk_status set_share(const stk_yaml_reader *r, double *to, const yaml_nod
         (double)digits / power_of_ten(decimals) > 1)
         return stk_yaml_fail(r, node, "%s: \"%.60s\" is not a share from 0 to 1, such as 0.01", name, text);
     *to = (double)digits / power_of_ten(decimals);
+    return STK_OK;
+}
+
+/* A plain number such as 1.5. */
+static stk_status set_decimal(const stk_yaml_reader *r, double *to, const yaml_node_t *node, const stk_option *o)
+{
+    const char *end, *const text = is_scalar(node) ? stk_yaml_text(node) : "";
+    int64_t digits;
+    int decimals;
+    if (!*text || !parse_decimal(text, &digits, &decimals, &end) || *end || digits <= 0 || decimals > 6 ||
+        (double)digits / power_of_ten(decimals) > (double)o->maximum)
+        return stk_yaml_fail(r, node, "%s: \"%.60s\" is not a number above 0, up to %" PRId64 ", of at most six decimals", o->name,
+                             text, o->maximum);
+    *to = (double)digits / power_of_ten(decimals);
+    return STK_OK;
+}
+
+void stk_schedule_free(stk_schedule *schedule)
+{
+    stk_free(schedule->step);
+    stk_free(schedule->rows);
+    *schedule = (stk_schedule){0};
+}
+
+/* One [step, number] of a schedule. */
+static stk_status read_piece(const stk_yaml_reader *r, stk_schedule *s, const yaml_node_t *node, const stk_option_row *row)
+{
+    static const char wanted[] = "batch: a schedule is a list of [step, rows], such as [[0, 64], [1000, 128]]";
+    if (node->type != YAML_SEQUENCE_NODE || node->data.sequence.items.top - node->data.sequence.items.start != 2)
+        return stk_yaml_fail(r, node, "%s", wanted);
+    const yaml_node_t *const step = yaml_document_get_node(r->document, node->data.sequence.items.start[0]);
+    const char *end = "";
+    int64_t *const at = &s->step[s->count];
+    if (!is_scalar(step) || !parse_int(stk_yaml_text(step), at, &end) || *end || *at < 0) return stk_yaml_fail(r, node, "%s", wanted);
+    if (s->count == 0 ? *at != 0 : *at <= at[-1])
+        return stk_yaml_fail(r, step, "batch: the steps of a schedule start at 0 and rise");
+    STK_TRY(set_number(r, &s->rows[s->count], yaml_document_get_node(r->document, node->data.sequence.items.start[1]), row));
+    s->count++;
+    return STK_OK;
+}
+
+static stk_status set_schedule(const stk_yaml_reader *r, int64_t *to, const yaml_node_t *node, const stk_option_row *row)
+{
+    stk_schedule *const own = &r->options->batch_schedule;
+    if (is_scalar(node)) {
+        STK_TRY(set_number(r, to, node, row));
+        stk_schedule_free(own);
+        return STK_OK;
+    }
+    if (node->type != YAML_SEQUENCE_NODE || node->data.sequence.items.top == node->data.sequence.items.start)
+        return stk_yaml_fail(r, node, "batch: a number, or a schedule such as [[0, 64], [1000, 128]]");
+    const size_t count = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
+    if (count > SCHEDULE_MAX) return stk_yaml_fail(r, node, "batch: more than %d entries", SCHEDULE_MAX);
+    stk_schedule s = {.step = stk_alloc_array(STK_TAG_OPTIONS, count, sizeof *s.step),
+                      .rows = stk_alloc_array(STK_TAG_OPTIONS, count, sizeof *s.rows)};
+    stk_status status = s.step && s.rows ? STK_OK : stk_fail(r->err, STK_ERR_NOMEM, "out of memory: options");
+    for (size_t i = 0; status == STK_OK && i < count; i++)
+        status = read_piece(r, &s, yaml_document_get_node(r->document, node->data.sequence.items.start[i]), row);
+    if (status < 0) {
+        stk_schedule_free(&s);
+        return status;
+    }
+    stk_schedule_free(own);
+    *own = s;
+    *to = s.rows[0];
     return STK_OK;
 }
 
@@ -444,6 +507,8 @@ stk_status stk_option_value_set(const stk_yaml_reader *r, void *base, size_t at_
     case STK_KIND_LIST: return set_list(r, to, node, row->shown.name);
     case STK_KIND_MAP: return set_map(r, to, node, row->shown.name);
     case STK_KIND_SHARE: return set_share(r, to, node, row->shown.name);
+    case STK_KIND_DECIMAL: return set_decimal(r, to, node, &row->shown);
+    case STK_KIND_SCHEDULE: return set_schedule(r, to, node, row);
     case STK_KIND_TEMPLATE: return set_template(r, to, node);
     case STK_KIND_GROUP: break;
     }

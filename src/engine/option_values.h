@@ -33,6 +33,7 @@ stk_status stk_option_value_set(const stk_yaml_reader *r, void *base, size_t at_
 
 /* Free what a value holds, and clear it. */
 void stk_string_list_free(stk_string_list *list);
+void stk_schedule_free(stk_schedule *schedule);
 void stk_string_map_free(stk_string_map *map);
 void stk_template_options_free(stk_template_options *t);
 

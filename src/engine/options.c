@@ -359,9 +359,11 @@ void stk_options_deinit(stk_options *options)
     stk_free(options->data);
     stk_string_list_free(&options->allow);
     free_set(&options->set);
+    stk_schedule_free(&options->batch_schedule);
     char *const strings[] = {options->file,      options->model,      options->layout,  options->uneven,
                              options->targets,   options->pixels,     options->profile, options->index,
-                             options->index_dir, options->dead_letter};
+                             options->index_dir, options->dead_letter, options->weights,
+                             options->balance,   options->modality};
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) stk_free(strings[i]);
     *options = (stk_options)STK_OPTIONS_INIT;
 }

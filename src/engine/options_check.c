@@ -49,6 +49,12 @@ static stk_status check_value(const void *base, size_t at_bytes, const stk_optio
     case STK_KIND_SECONDS:
     case STK_KIND_WORKERS: return check_number(row, *(const int64_t *)at, may_be_unset, err);
     case STK_KIND_CHOICE: return check_choice(&row->shown, *(char *const *)at, may_be_unset, err);
+    case STK_KIND_DECIMAL: {
+        const double value = *(const double *)at;
+        if (value >= 0 && value <= (double)row->shown.maximum) return STK_OK;
+        return stk_fail(err, STK_ERR_OPTION, "%s: a number from 0 to %" PRId64 " is expected", row->shown.name, row->shown.maximum);
+    }
+    case STK_KIND_SCHEDULE: return check_number(row, *(const int64_t *)at, may_be_unset, err);
     case STK_KIND_SHARE: return check_share(&row->shown, *(const double *)at, err);
     case STK_KIND_BOOL:
     case STK_KIND_STRING:

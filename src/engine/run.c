@@ -16,6 +16,33 @@
 
 /* --- prepare --- */
 
+static int cpu_count(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static int thread_count(const stk_options *options)
+{
+    return options->workers > 0 ? (int)options->workers : cpu_count();
+}
+
+/* What the plan is made from, but for the data. */
+static stk_plan_config plan_config(const stk_run *run, const stk_options *options)
+{
+    return (stk_plan_config){.set = run->plan_set, .set_count = run->set_count, .model = &run->model,
+                             .batch = run->rules->batch, .batch_count = run->rules->batch_count,
+                             .micro_batch = (uint64_t)options->micro_batch, .steps = (uint64_t)options->steps,
+                             .epochs = (uint64_t)options->epochs, .shuffle = options->shuffle,
+                             .weights_of_tokens = strcmp(options->weights, "tokens") == 0, .seed = (uint64_t)options->seed,
+                             .layout = run->form.layout, .max_tokens = run->max_tokens, .pad_to = (uint32_t)options->pad_to,
+                             .pad_multiple = (uint32_t)options->pad_multiple, .row_tokens = (uint32_t)options->row_tokens,
+                             .segment_multiple = (uint32_t)options->segment_multiple, .window = (uint32_t)options->window,
+                             .uneven_is_error = strcmp(options->uneven, "error") == 0, .balance = run->rules->balance,
+                             .aligned = strcmp(options->modality, "aligned") == 0, .filler_image = options->filler_image,
+                             .threads = (uint32_t)thread_count(options)};
+}
+
 static stk_status open_template(stk_run_set *set, const char *model_folder, stk_error *err)
 {
     const stk_template_options *const chosen = set->rules->chat_template;
@@ -46,22 +73,25 @@ static stk_status prepare_set(stk_run *run, uint32_t at, stk_error *err)
 }
 
 /* Beside the index of the first manifest. */
-static stk_status create_quarantine(stk_run *run, stk_error *err)
+static stk_status find_stem(stk_run *run, stk_error *err)
 {
     const char *const manifest = run->rules->set[0].files.path[0], *const slash = strrchr(manifest, '/');
     char stem[PATH_MAX];
-    if (!run->rules->index_dir) return stk_quarantine_create(&run->quarantine, manifest, err);
-    STK_TRY(stk_path_join(stem, sizeof stem, run->rules->index_dir, slash ? slash + 1 : manifest, err));
-    return stk_quarantine_create(&run->quarantine, stem, err);
+    STK_TRY(stk_path_join(stem, sizeof stem, run->rules->index_dir ? run->rules->index_dir : "/", slash && run->rules->index_dir ? slash + 1 : manifest, err));
+    run->stem = stk_strdup(STK_TAG_ENGINE, stem);
+    return run->stem ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: a run");
 }
 
 static stk_status prepare(stk_run *run, const stk_options *options, stk_error *err)
 {
     STK_TRY(stk_rules_make(&run->rules, options, err));
-    STK_TRY(create_quarantine(run, err));
+    STK_TRY(find_stem(run, err));
+    STK_TRY(stk_quarantine_create(&run->quarantine, run->stem, err));
     STK_TRY(stk_tokenizer_open(&run->tokenizer, run->rules->model_folder, err));
     STK_TRY(stk_model_read(&run->model, run->rules->model_folder, run->tokenizer, err));
     run->max_tokens = options->max_tokens ? (uint32_t)options->max_tokens : run->model.max_tokens;
+    const stk_plan_config config = plan_config(run, options);
+    run->max_tokens = stk_plan_sample_tokens(&config);
     run->form = (stk_batch_form){.layout = run->rules->layout, .targets = run->rules->targets, .pixels = run->rules->pixels,
                                  .model = &run->model};
     STK_TRY(stk_image_spec_create(&run->image, &run->model, run->rules->profile, run->form.pixels, &run->rules->limits, stk_cpu_detect(), err));
@@ -93,12 +123,6 @@ stk_status stk_run_prepare(stk_run **out, const stk_options *options, stk_error 
 }
 
 /* --- facts --- */
-
-static int cpu_count(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 /* All that text facts follow from beside the manifest. */
 static stk_status digest_text(const stk_run *run, const stk_run_set *set, uint8_t digest[16], stk_error *err)
@@ -155,7 +179,7 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
                            .mode = require ? STK_INDEX_REQUIRE : verify ? STK_INDEX_VERIFY : STK_INDEX_AUTO,
                            .ignore_excluded = run->ignore_excluded,
                            .recheck = verify || run->recheck_media,
-                           .threads = options->workers > 0 ? (int)options->workers : options->workers < 0 ? 0 : cpu_count(),
+                           .threads = options->workers < 0 ? 0 : thread_count(options),
                            .progress = progress};
     STK_TRY(digest_text(run, set, spec.text_digest, err));
     STK_TRY(stk_set_index_open(&set->index, &spec, work, err));
@@ -167,19 +191,19 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
 
 static stk_status open_plan(stk_run *run, const stk_options *options, stk_error *err)
 {
-    for (uint32_t i = 0; i < run->set_count; i++)
+    for (uint32_t i = 0; i < run->set_count; i++) {
+        const stk_set_rules *const rules = run->set[i].rules;
         run->plan_set[i] = (stk_plan_set){.name = run->set[i].name, .facts = run->set[i].facts, .pixels = run->set[i].pixels,
-                                          .overlong_is_error = run->set[i].rules->overlong_is_error,
-                                          .where = run->set[i].rules->where, .first = run->set[i].rules->first};
-    const stk_plan_config config = {.set = run->plan_set, .set_count = run->set_count, .model = &run->model,
-                                    .batch = (uint64_t)options->batch, .micro_batch = (uint64_t)options->micro_batch,
-                                    .steps = (uint64_t)options->steps, .epochs = (uint64_t)options->epochs,
-                                    .shuffle = options->shuffle, .seed = (uint64_t)options->seed, .layout = run->form.layout,
-                                    .max_tokens = run->max_tokens, .pad_to = (uint32_t)options->pad_to,
-                                    .pad_multiple = (uint32_t)options->pad_multiple,
-                                    .uneven_is_error = strcmp(options->uneven, "error") == 0};
-    STK_TRY(stk_plan_create(&run->plan, &config, err));
-    return stk_fingerprint_make(&run->fingerprint, run, options, err);
+                                          .overlong_is_error = rules->overlong_is_error, .where = rules->where,
+                                          .first = rules->first, .weight = rules->weight, .epochs_milli = rules->epochs_milli};
+    }
+    STK_TRY(stk_fingerprint_make(&run->fingerprint, run, options, err));
+    stk_plan_config config = plan_config(run, options);
+    char file[PATH_MAX];
+    snprintf(file, sizeof file, "%s.stoker-plan-%.8s", run->stem, run->fingerprint.whole);
+    memcpy(config.table_key, run->fingerprint.whole, sizeof config.table_key);
+    config.table_file = file;
+    return stk_plan_create(&run->plan, &config, err);
 }
 
 stk_status stk_run_open(stk_run **out, const stk_options *options, const stk_index_progress *progress, stk_error *err)
@@ -223,6 +247,7 @@ void stk_run_release(stk_run *run)
     stk_free(run->plan_set);
     stk_image_spec_destroy(run->image);
     stk_quarantine_destroy(run->quarantine);
+    stk_free(run->stem);
     stk_tokenizer_close(&run->tokenizer);
     stk_rules_destroy(run->rules);
     stk_free(run);

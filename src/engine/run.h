@@ -37,6 +37,7 @@ typedef struct stk_run {
     stk_batch_form form;
     stk_image_spec *image;
     stk_quarantine *quarantine;
+    char *stem;              /* path that the files of the run begin with, beside the index of the first manifest */
     stk_plan *plan;          /* NULL before stk_run_plan */
     stk_fingerprint fingerprint;
     uint32_t max_tokens;     /* of a sample */

@@ -2,6 +2,7 @@
 #include "engine/run_rules.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -219,6 +220,12 @@ static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_d
     STK_TRY(resolve_where(r, set, data));
     set->first = (uint64_t)data->first;
     set->overlong_is_error = strcmp(either(own->overlong, run->overlong), "error") == 0;
+    set->pixels.shrinks_overlong = strcmp(either(own->overlong, run->overlong), "shrink") == 0;
+    set->weight = data->weight;
+    const double milli = data->epochs == 0 ? 1000 : data->epochs * 1000;
+    set->epochs_milli = (uint32_t)(milli + 0.5);
+    if (fabs(milli - set->epochs_milli) > 1e-6 || set->epochs_milli == 0)
+        return fail_option(r, "data", "epochs of %.60s: at most three decimals", data->name);
     return STK_OK;
 }
 
@@ -234,9 +241,22 @@ static stk_status find_folder(resolver *r)
     return status;
 }
 
+static stk_status resolve_batch(resolver *r)
+{
+    const stk_schedule *const s = &r->options->batch_schedule;
+    stk_rules *const rules = r->rules;
+    rules->batch_count = s->count ? (uint32_t)s->count : 1;
+    rules->batch = stk_pool_take(&rules->pool, rules->batch_count * sizeof *rules->batch);
+    if (!rules->batch) return nomem(r);
+    rules->batch[0] = (stk_batch_piece){0, (uint64_t)r->options->batch};
+    for (uint32_t i = 0; i < s->count; i++) rules->batch[i] = (stk_batch_piece){(uint64_t)s->step[i], (uint64_t)s->rows[i]};
+    return STK_OK;
+}
+
 static stk_status resolve_run(resolver *r)
 {
-    static const char *const layouts[] = {"padded", "flat", NULL};
+    static const char *const layouts[] = {"padded", "flat", "packed", NULL};
+    static const char *const balances[] = {"none", "model", "model+vision", NULL};
     static const char *const targets[] = {"hf", "shifted", NULL};
     static const char *const profiles[] = {"hf", "pil-11", "pil-12", "pil-13", "qwen-vl-utils", "pil", NULL};
     static const char *const forms[] = {"uint8", "float32", "bfloat16", NULL};
@@ -256,6 +276,8 @@ static stk_status resolve_run(resolver *r)
     rules->pixels = (stk_pixel_form)choice(o->pixels, forms);
     const int profile = choice(o->profile, profiles);
     rules->profile = profiles[profile + 1] ? (stk_profile)profile : STK_PROFILE_PIL_13; /* the last name is a second one */
+    rules->balance = (stk_balance)choice(o->balance, balances);
+    STK_TRY(resolve_batch(r));
     rules->set = stk_alloc_array(STK_TAG_OPTIONS, o->data_count, sizeof *rules->set);
     if (!rules->set) return nomem(r);
     for (size_t i = 0; i < o->data_count; i++) {

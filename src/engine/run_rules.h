@@ -8,6 +8,7 @@
 
 #include "manifest/files.h"
 #include "manifest/record.h"
+#include "plan/planner.h"
 #include "plan/where.h"
 #include "schema/rules.h"
 #include "text/text.h"
@@ -19,6 +20,8 @@ typedef struct stk_set_rules {
     stk_text_rules text;
     stk_pixel_rules pixels;    /* limits of 0: the checkpoint's */
     bool overlong_is_error;
+    double weight;             /* 0: none given */
+    uint32_t epochs_milli;     /* passes in an epoch, in thousandths */
     const stk_where *where;    /* NULL: every record */
     uint64_t first;            /* records at most; 0: all */
     const stk_template_options *chat_template; /* the set's, or the run's; nothing given: the checkpoint's.  Of the options */
@@ -36,6 +39,9 @@ typedef struct stk_rules {
     stk_targets targets;
     stk_pixel_form pixels;
     stk_profile profile;
+    stk_batch_piece *batch;    /* the schedule, batch_count > 0 */
+    uint32_t batch_count;
+    stk_balance balance;
     stk_set_rules *set;
     uint32_t set_count;
     stk_pool pool;             /* owns all strings */

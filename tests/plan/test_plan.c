@@ -326,12 +326,12 @@ static void what_cannot_be_planned_is_refused(void)
 
     config = config_of(&set, 1);
     config.uneven_is_error = true;
-    config.batch = 12;
+    batch_of_8.batch = 12;
     plan = plan_of(&config);
-    CHECK(stk_plan_epoch_rows(plan) % 12);
+    CHECK(stk_plan_epoch_rows(plan, 0) % 12);
     CHECK_INT(stk_plan_check_world(plan, 4, &err), STK_ERR_OPTION);
     CHECK_HAS(err.message, "last step");
-    stk_plan_destroy(plan);
+    close_plan(plan);
     config.steps = 5;
     plan = plan_of(&config);
     CHECK_OK(stk_plan_check_world(plan, 4, &err), err);
