@@ -69,6 +69,8 @@ static const stk_tokens tokens_a = {.id = ids_a, .trained = trained_a, .count = 
 static const stk_tokens tokens_b = {.id = ids_b, .trained = trained_b, .media_at = pads_b, .count = 6, .media_count = 1,
                                     .supervised_count = 1};
 
+static const uint32_t step_rows[4] = {0, 1, 2, 3};
+
 static void make_batch(made_batch *m, stk_layout layout, stk_targets targets, stk_pixel_form pixels, uint32_t row_tokens)
 {
     memset(m, 0, sizeof *m);
@@ -78,7 +80,7 @@ static void make_batch(made_batch *m, stk_layout layout, stk_targets targets, st
                                        .first_token = flat ? 4 : 0};
     m->sample[2] = (stk_recipe_sample){.row = 2, .token_count = 1, .filler = true, .first_media = 1, .first_token = flat ? 13 : 0};
     m->media[0] = (stk_recipe_media){.grid = {1, 4, 4}};
-    m->recipe = (stk_recipe){.row_count = 3, .sample_count = 3, .media_count = 1, .patch_count = 16, .token_count = 14,
+    m->recipe = (stk_recipe){.segment_multiple = 1, .step_row = step_rows, .row_count = 3, .sample_count = 3, .media_count = 1, .patch_count = 16, .token_count = 14,
                              .row_tokens = row_tokens, .sample = m->sample, .media = m->media};
     m->form = (stk_batch_form){.layout = layout, .targets = targets, .pixels = pixels, .model = &model};
     stk_error err;

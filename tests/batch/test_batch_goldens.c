@@ -37,6 +37,8 @@ typedef struct golden {
     stk_tokens tokens;
 } golden;
 
+static const uint32_t step_rows[1] = {0};
+
 static void read_golden(golden *g, const json_t *line)
 {
     memset(g, 0, sizeof *g);
@@ -60,7 +62,7 @@ static void read_golden(golden *g, const json_t *line)
     g->tokens = (stk_tokens){.id = g->id, .trained = g->trained, .media_at = g->media_at, .count = (uint32_t)json_array_size(ids),
                              .media_count = media_count, .supervised_count = g->tokens.supervised_count};
     g->sample = (stk_recipe_sample){.token_count = token_count, .supervised_count = g->tokens.supervised_count, .media_count = media_count};
-    g->recipe = (stk_recipe){.row_count = 1, .sample_count = 1, .media_count = media_count, .patch_count = g->recipe.patch_count,
+    g->recipe = (stk_recipe){.segment_multiple = 1, .step_row = step_rows, .row_count = 1, .sample_count = 1, .media_count = media_count, .patch_count = g->recipe.patch_count,
                              .token_count = token_count, .row_tokens = token_count, .sample = &g->sample, .media = g->media};
 }
 

@@ -140,9 +140,8 @@ static void add_rows(step_rows *rows, const stk_batch *batch)
         stk_batch_sample sample;
         stk_batch_sample_at(batch, i, &sample);
         if (sample.filler) continue;
-        const size_t place = (info.micro * in_batch + i) * info.world + info.rank;
-        CHECK(place < TINY_BATCH && at < count);
-        memcpy(rows->row[info.step][place], digest[at++], 16);
+        CHECK(sample.step_row < TINY_BATCH && at < count);
+        memcpy(rows->row[info.step][sample.step_row], digest[at++], 16);
         rows->real++;
     }
     CHECK_INT(at, count);

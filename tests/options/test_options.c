@@ -202,14 +202,45 @@ static void unknown_keys_name_the_nearest_known_one(void)
 
 static void what_a_later_release_brings_is_named_as_such(void)
 {
-    const char *const keys[] = {"row_tokens: 16384", "window: 4096", "balance: none", "engine: process",
-                                "eval: {}",          "cache: /x",    "run: a"};
+    const char *const keys[] = {"engine: process", "eval: {}", "cache: /x", "run: a"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) expect_refused(keys[i], 1, "not in this release");
-    expect_refused("data:\n- {path: a, weight: 2}\n", 2, "not in this release");
-    expect_refused("layout: packed\n", 1, "not in this release");
-    expect_refused("overlong: shrink\n", 1, "not in this release");
     expect_refused("index: stream\n", 1, "not in this release");
-    expect_refused("batch: [[0, 64], [1000, 128]]\n", 1, "not in this release");
+}
+
+static void a_batch_may_follow_a_schedule(void)
+{
+    stk_options o = read_config("model: m\ndata: [{path: a}]\nbatch: [[0, 64], [1000, 128], [2000, 32]]\n");
+    CHECK_INT(o.batch, 64);
+    CHECK_INT(o.batch_schedule.count, 3);
+    CHECK(o.batch_schedule.step[2] == 2000 && o.batch_schedule.rows[2] == 32);
+    set(&o, "batch", "8");
+    CHECK_INT(o.batch, 8);
+    CHECK_INT(o.batch_schedule.count, 0);
+    set(&o, "batch", "[[0, 4]]");
+    CHECK_INT(o.batch, 4);
+    stk_options_deinit(&o);
+    expect_refused("batch: [[1, 64]]\n", 1, "start at 0 and rise");
+    expect_refused("batch: [[0, 64], [0, 128]]\n", 1, "start at 0 and rise");
+    expect_refused("batch: [[0, 64, 1]]\n", 1, "[step, rows]");
+    expect_refused("batch: [[0, 0]]\n", 1, "out of range");
+    expect_refused("batch: [[-1, 4]]\n", 1, "[step, rows]");
+    expect_refused("batch: []\n", 1, "a schedule");
+    expect_refused("batch: {0: 4}\n", 1, "a schedule");
+}
+
+static void weights_and_epochs_are_numbers_above_zero(void)
+{
+    stk_options o = read_config("model: m\nbatch: 4\ndata:\n- {path: a, weight: 0.25}\n- {path: b, epochs: 1.5}\n");
+    CHECK(o.data[0].weight == 0.25 && o.data[0].epochs == 0 && o.data[1].weight == 0 && o.data[1].epochs == 1.5);
+    stk_options_deinit(&o);
+    static const char *const wrong[] = {"0", "-1", "0.0", "x", "1e3", "0.0000001", "[1]", "2000000"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char text[100];
+        snprintf(text, sizeof text, "data:\n- {path: a, weight: %s}\n", wrong[i]);
+        expect_refused(text, 2, "not a number above 0");
+        snprintf(text, sizeof text, "data:\n- {path: a, epochs: %s}\n", wrong[i]);
+        expect_refused(text, 2, "not a number above 0");
+    }
 }
 
 static void what_is_no_value_is_refused(void)
@@ -519,7 +550,7 @@ int main(int argc, char **argv)
               TEST(every_default_of_the_table_can_be_set_as_it_is_shown),
               TEST(every_choice_of_the_table_can_be_set), TEST(a_data_set_has_its_own_and_inherited_options), TEST(names_by_default),
               TEST(a_turn_format_is_read), TEST(unknown_keys_name_the_nearest_known_one),
-              TEST(what_a_later_release_brings_is_named_as_such), TEST(what_is_no_value_is_refused),
+              TEST(what_a_later_release_brings_is_named_as_such), TEST(a_batch_may_follow_a_schedule), TEST(weights_and_epochs_are_numbers_above_zero), TEST(what_is_no_value_is_refused),
               TEST(sizes_times_and_shares_are_read_exactly), TEST(numbers_do_not_depend_on_the_locale),
               TEST(twice_and_aliases_are_refused), TEST(hostile_files_cost_little),
               TEST(a_file_that_cannot_be_read_is_named), TEST(one_option_is_set_by_name),

@@ -92,11 +92,11 @@ static void the_text_of_a_state_never_changes(void)
                                "text 000000000000abc2\n"
                                "pixels 000000000000abc3\n"
                                "plan 000000000000abc4\n"
-                               "plan_version 1\n"
+                               "plan_version 2\n"
                                "epoch 3\n"
                                "rows 4667136\n"
                                "step 18231\n"
-                               "checksum d49c992b3e9de62a\n");
+                               "checksum 1a56cf71e2d5af7d\n");
 }
 
 static void every_changed_byte_is_noticed(void)
