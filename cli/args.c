@@ -20,14 +20,20 @@ int usage_error(const command *c, const char *format, ...)
     return EXIT_USAGE;
 }
 
-static const flag set_flag = {"set", "KEY=VALUE",
-                              "any option, also of one data set: --set data.docs.labels=last"};
+/* Of every command that reads a configuration. */
+static const flag config_flags[] = {
+    {"set", "KEY=VALUE", "any option, also of one data set: --set data.docs.labels=last"},
+    {"split", "NAME", "train, or eval: what the configuration has under `eval`"},
+};
+enum { CONFIG_FLAGS = sizeof config_flags / sizeof *config_flags };
 
 static const flag *find_flag(const command *c, const char *name)
 {
     for (const flag *f = c->flags; f && f->name; f++)
         if (strcmp(f->name, name) == 0) return f;
-    return c->reads_config && strcmp(name, "set") == 0 ? &set_flag : NULL;
+    for (size_t i = 0; c->reads_config && i < CONFIG_FLAGS; i++)
+        if (strcmp(config_flags[i].name, name) == 0) return &config_flags[i];
+    return NULL;
 }
 
 /* "micro-batch" to "micro_batch". */
@@ -154,6 +160,8 @@ int parse_arguments(invocation *in, const command *c, int argc, char **argv)
     if (!c->reads_config) return EXIT_DONE;
     stk_error err;
     if (stk_options_read(&in->options, in->argument[0], &err) < 0) return fail_with(&err);
+    const char *const split = flag_of(in, "split");
+    if (split && stk_options_split(&in->options, split, &err) < 0) return fail_with(&err);
     return apply_flags(in);
 }
 
@@ -209,11 +217,13 @@ bool list_flag(const command *c, size_t at, listed_flag *out)
         if (at-- == 0) return fill_listed(out, f->name, f->value, f->help, NULL), true;
     if (at-- == 0) return fill_listed(out, help_flag.name, NULL, help_flag.help, NULL), true;
     if (!c->reads_config) return false;
-    if (at-- == 0) return fill_listed(out, set_flag.name, set_flag.value, set_flag.help, NULL), true;
+    for (size_t i = 0; i < CONFIG_FLAGS; i++)
+        if (at-- == 0)
+            return fill_listed(out, config_flags[i].name, config_flags[i].value, config_flags[i].help, NULL), true;
     size_t count;
     const stk_option *const table = stk_option_table(&count);
     for (size_t i = 0; i < count; i++) {
-        if (strncmp(table[i].name, "data", 4) == 0 || find_flag(c, table[i].name)) continue;
+        if (strncmp(table[i].name, "data", 4) == 0 || strcmp(table[i].name, "eval") == 0 || find_flag(c, table[i].name)) continue;
         if (at-- == 0) return fill_listed(out, table[i].name, table[i].type, table[i].help, &table[i]), true;
     }
     return false;

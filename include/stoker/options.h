@@ -108,6 +108,7 @@ typedef struct stk_options {
     char *balance;               /* none, model, model+vision */
     char *modality;              /* mixed, aligned */
     bool filler_image;
+    struct stk_options *eval;    /* of the split `eval`: all options, its own over these; NULL: none.  Owned */
 } stk_options;
 
 #ifdef __cplusplus
@@ -126,6 +127,10 @@ STK_API STK_MUST_USE stk_status stk_options_defaults(stk_options *options, stk_e
 /* Set one option from text: name as in the table or nested ("data.docs.path"), value as in YAML. */
 STK_API STK_MUST_USE stk_status stk_options_set(stk_options *options, const char *name, const char *value,
                                                 stk_error *err);
+
+/* Become the options of a split: "train" are these, "eval" those of the key `eval` (the same keys over the others; the order of
+ * the files, one epoch).  STK_ERR_OPTION when there is no such split; then nothing has changed. */
+STK_API STK_MUST_USE stk_status stk_options_split(stk_options *options, const char *split, stk_error *err);
 
 /* Check what can be checked without opening anything: required options, ranges, combinations. */
 STK_API STK_MUST_USE stk_status stk_options_check(const stk_options *options, stk_error *err);

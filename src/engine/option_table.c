@@ -33,6 +33,7 @@ static const stk_option_row rows[] = {
     {{"data[].first", "int", "all", "", 1, INT64_MAX, S, WHOLE_RUN, "only so many records, in the order of the files, of those that are usable and that `where` lets pass"}, STK_KIND_INT, DATA(first)},
     {{"data[].weight", "decimal", "", "", 0, 1000000, S, WHOLE_RUN, "share of the samples that come from this set; for all sets, or for none"}, STK_KIND_DECIMAL, DATA(weight)},
     {{"data[].epochs", "decimal", "1", "", 0, 1000000, S, WHOLE_RUN, "passes over this set in an epoch, such as 1.5; not beside weights"}, STK_KIND_DECIMAL, DATA(epochs)},
+    {{"eval", "map", "", "", 0, 0, NOT_S, WHOLE_RUN, "the same keys for evaluation, over those of the run; the order of the files, one epoch (`--split eval`)"}, STK_KIND_GROUP, TOP(eval)},
     {{"allow", "paths", "[]", "", 0, 0, NOT_S, WHOLE_RUN, "further folders that media may come from"}, STK_KIND_LIST, TOP(allow)},
     {{"batch", "schedule", "", "", 1, 1 << 20, S, WHOLE_RUN, "rows per step, over all ranks; a number, or [[0, 64], [1000, 128]]: from a step on"}, STK_KIND_SCHEDULE, TOP(batch)},
     {{"micro_batch", "int", "all", "", 1, 1 << 20, NOT_S, WHOLE_RUN, "rows per micro-batch of a rank; all: one micro-batch a step"}, STK_KIND_INT, TOP(micro_batch)},
@@ -92,7 +93,7 @@ enum { ROW_COUNT = sizeof rows / sizeof *rows };
 static const char *const later[] = {
     "video_text", "cache", "endpoint",   "region",           "profile_name",
     "requester_pays", "ca",           "io_threads", "hedge", "prices",     "engine",           "nice",
-    "cpus",           "placement",  "run",   "eval"};
+    "cpus",           "placement",  "run"};
 
 /* And values of choices. */
 static const struct {

@@ -227,14 +227,75 @@ static stk_status with_document(stk_yaml_reader *r, const char *text, size_t siz
     return status;
 }
 
+/* The keys of a mapping, but one and `eval`, which has been dealt with. */
+static stk_status set_keys(const stk_yaml_reader *r, const yaml_node_t *map, const char *but)
+{
+    for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
+        const yaml_node_t *const key = yaml_document_get_node(r->document, p->key);
+        const char *const name = stk_yaml_text(key);
+        if (strcmp(name, but) != 0 && strcmp(name, "eval") != 0)
+            STK_TRY(set_top(r, key, name, yaml_document_get_node(r->document, p->value)));
+    }
+    return STK_OK;
+}
+
+static const yaml_node_t *find_key(const stk_yaml_reader *r, const yaml_node_t *map, const char *name)
+{
+    for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++)
+        if (strcmp(stk_yaml_text(yaml_document_get_node(r->document, p->key)), name) == 0)
+            return yaml_document_get_node(r->document, p->value);
+    return NULL;
+}
+
+static stk_status defaults(stk_options *options, stk_error *err);
+
+/* The options of the run, what evaluation always has, and then its own. */
+static stk_status read_eval(const stk_yaml_reader *r, const yaml_node_t *root, const yaml_node_t *eval)
+{
+    stk_options *const own = stk_alloc(STK_TAG_OPTIONS, sizeof *own);
+    if (!own) return stk_fail(r->err, STK_ERR_NOMEM, "out of memory: options");
+    *own = (stk_options)STK_OPTIONS_INIT;
+    r->options->eval = own;
+    stk_yaml_reader reader = *r;
+    reader.options = own;
+    STK_TRY(stk_yaml_check_keys(r, eval, "eval"));
+    if (find_key(r, eval, "eval")) return stk_yaml_fail(r, eval, "eval: it has no split of its own");
+    STK_TRY(defaults(own, r->err));
+    STK_TRY(set_keys(&reader, root, "data"));
+    own->shuffle = false;
+    own->epochs = 1;
+    own->steps = 0;
+    STK_TRY(set_keys(&reader, eval, ""));
+    if (own->data_count == 0) return stk_yaml_fail(r, eval, "eval: data is not set");
+    own->file = stk_strdup(STK_TAG_OPTIONS, r->file);
+    return own->file ? STK_OK : stk_fail(r->err, STK_ERR_NOMEM, "out of memory: options");
+}
+
 static stk_status use_file(const stk_yaml_reader *r, const yaml_node_t *root, const char *name)
 {
     (void)name;
     STK_TRY(stk_yaml_check_keys(r, root, "the configuration"));
-    for (const yaml_node_pair_t *p = root->data.mapping.pairs.start; p < root->data.mapping.pairs.top; p++) {
-        const yaml_node_t *const key = yaml_document_get_node(r->document, p->key);
-        STK_TRY(set_top(r, key, stk_yaml_text(key), yaml_document_get_node(r->document, p->value)));
+    STK_TRY(set_keys(r, root, ""));
+    const yaml_node_t *const eval = find_key(r, root, "eval");
+    return eval ? read_eval(r, root, eval) : STK_OK;
+}
+
+stk_status stk_options_split(stk_options *options, const char *split, stk_error *err)
+{
+    if (strcmp(split, "train") == 0) return STK_OK;
+    if (strcmp(split, "eval") != 0 || !options->eval) {
+        const stk_status status = strcmp(split, "eval") == 0
+                                      ? stk_fail(err, STK_ERR_OPTION, "the configuration has no `eval`: add it, with its data")
+                                      : stk_fail(err, STK_ERR_OPTION, "\"%.60s\" is no split: train or eval", split);
+        if (options->file) stk_error_file(err, options->file, 0);
+        stk_error_stage(err, STK_STAGE_OPTIONS);
+        return status;
     }
+    stk_options *const eval = options->eval;
+    options->eval = NULL;
+    stk_options_deinit(options);
+    *options = *eval;
+    stk_free(eval);
     return STK_OK;
 }
 
@@ -360,6 +421,8 @@ void stk_options_deinit(stk_options *options)
     stk_string_list_free(&options->allow);
     free_set(&options->set);
     stk_schedule_free(&options->batch_schedule);
+    if (options->eval) stk_options_deinit(options->eval);
+    stk_free(options->eval);
     char *const strings[] = {options->file,      options->model,      options->layout,  options->uneven,
                              options->targets,   options->pixels,     options->profile, options->index,
                              options->index_dir, options->dead_letter, options->weights,

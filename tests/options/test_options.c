@@ -202,9 +202,35 @@ static void unknown_keys_name_the_nearest_known_one(void)
 
 static void what_a_later_release_brings_is_named_as_such(void)
 {
-    const char *const keys[] = {"engine: process", "eval: {}", "cache: /x", "run: a"};
+    const char *const keys[] = {"engine: process", "cache: /x", "run: a"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) expect_refused(keys[i], 1, "not in this release");
     expect_refused("index: stream\n", 1, "not in this release");
+}
+
+/* The same keys over those of the run; the order of the files and one epoch, unless they say otherwise. */
+static void evaluation_has_options_of_its_own(void)
+{
+    static const char text[] = "model: m\ndata: [{path: a, weight: 2}]\nbatch: 8\nepochs: 3\nsteps: 5\nlabels: last\nmax_tokens: 100\n"
+                               "eval: {data: [{path: b}], batch: 4, limits: {json_depth: 9}}\n";
+    stk_options o = read_config(text);
+    stk_error err;
+    CHECK(o.eval != NULL);
+    CHECK(o.batch == 8 && o.epochs == 3 && o.shuffle && o.limits.json_depth == 64);
+    CHECK_INT(stk_options_split(&o, "test", &err), STK_ERR_OPTION);
+    CHECK_OK(stk_options_split(&o, "train", &err), err);
+    CHECK_INT(o.batch, 8);
+    CHECK_OK(stk_options_split(&o, "eval", &err), err);
+    CHECK(o.batch == 4 && o.epochs == 1 && o.steps == 0 && !o.shuffle && o.limits.json_depth == 9);
+    CHECK(o.data_count == 1 && o.data[0].weight == 0 && o.max_tokens == 100 && o.eval == NULL && o.file != NULL);
+    CHECK_STR(o.set.labels, "last");
+    CHECK_STR(o.data[0].name, "b");
+    CHECK_INT(stk_options_split(&o, "eval", &err), STK_ERR_OPTION);
+    CHECK_HAS(err.message, "no `eval`");
+    stk_options_deinit(&o);
+    expect_refused("data: [{path: a}]\neval: {batch: 4}\n", 2, "data is not set");
+    expect_refused("data: [{path: a}]\neval: {data: [{path: b}], eval: {}}\n", 2, "no split of its own");
+    expect_refused("data: [{path: a}]\neval: {data: [{path: b}], batches: 4}\n", 2, "did you mean batch");
+    expect_refused("eval: 4\n", 1, "keys and values");
 }
 
 static void a_batch_may_follow_a_schedule(void)
@@ -550,7 +576,7 @@ int main(int argc, char **argv)
               TEST(every_default_of_the_table_can_be_set_as_it_is_shown),
               TEST(every_choice_of_the_table_can_be_set), TEST(a_data_set_has_its_own_and_inherited_options), TEST(names_by_default),
               TEST(a_turn_format_is_read), TEST(unknown_keys_name_the_nearest_known_one),
-              TEST(what_a_later_release_brings_is_named_as_such), TEST(a_batch_may_follow_a_schedule), TEST(weights_and_epochs_are_numbers_above_zero), TEST(what_is_no_value_is_refused),
+              TEST(what_a_later_release_brings_is_named_as_such), TEST(evaluation_has_options_of_its_own), TEST(a_batch_may_follow_a_schedule), TEST(weights_and_epochs_are_numbers_above_zero), TEST(what_is_no_value_is_refused),
               TEST(sizes_times_and_shares_are_read_exactly), TEST(numbers_do_not_depend_on_the_locale),
               TEST(twice_and_aliases_are_refused), TEST(hostile_files_cost_little),
               TEST(a_file_that_cannot_be_read_is_named), TEST(one_option_is_set_by_name),
