@@ -96,19 +96,22 @@ static stk_status make_room_for_samples(stk_plan_scratch *s, uint32_t more, stk_
     return STK_OK;
 }
 
-/* Bring the window of a row of the run into scratch; the row's place in it. */
-static uint32_t load_row(const stk_plan *plan, stk_plan_scratch *s, uint64_t row)
+/* Bring the window of a row of the run into scratch; *at becomes the row's place in it. */
+static stk_status load_row(const stk_plan *plan, stk_plan_scratch *s, uint64_t row, uint32_t *at, stk_error *err)
 {
-    uint64_t epoch, rows, before, number;
+    uint64_t epoch, rows, before, number, expected = 0;
     stk_plan_locate(plan, row, &epoch, &rows);
     if (plan->table) {
-        number = stk_table_window(plan->table, epoch, rows, &before);
+        number = stk_table_window(plan->table, epoch, rows, &before, &expected);
     } else {
         number = rows / plan->config.window;
         before = number * plan->config.window;
     }
     stk_window_load(&s->window, plan->order, epoch, number);
-    return (uint32_t)(rows - before);
+    *at = (uint32_t)(rows - before);
+    if (!plan->table || s->window.row_count == expected) return STK_OK;
+    return stk_fail(err, STK_ERR_INDEX, "the plan's table says %llu rows of window %llu in epoch %llu, which has %u: remove the .stoker-plan file beside the index",
+                    (unsigned long long)expected, (unsigned long long)number, (unsigned long long)epoch, s->window.row_count);
 }
 
 static stk_status load_step(const stk_plan *plan, stk_plan_scratch *s, uint64_t step, stk_error *err)
@@ -124,7 +127,8 @@ static stk_status load_step(const stk_plan *plan, stk_plan_scratch *s, uint64_t 
     s->row_start[0] = 0;
     for (uint64_t row = first; row < end;) {
         const stk_window *const w = &s->window;
-        const uint32_t at = load_row(plan, s, row);
+        uint32_t at;
+        STK_TRY(load_row(plan, s, row, &at, err));
         for (uint32_t r = at; r < w->row_count && row < end; r++, row++) {
             const uint32_t count = w->row_start[r + 1] - w->row_start[r], i = (uint32_t)(row - first);
             const stk_window_sample *const from = &w->sample[w->row_start[r]];

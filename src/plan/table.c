@@ -104,6 +104,13 @@ static void close_epoch(stk_table *table)
     table->epoch_count++;
 }
 
+/* The epoch that was added and not closed. */
+static void drop_epoch(stk_table *table)
+{
+    stk_free(table->epoch[table->epoch_count].rows_before);
+    table->epoch[table->epoch_count].rows_before = NULL;
+}
+
 /* --- the file: magic, key, number of epochs, of each its windows and their rows, and XXH3-128 over all before it --- */
 
 static const char magic[16] = "stoker-table 1\n";
@@ -113,6 +120,18 @@ static bool take(const uint8_t **at, const uint8_t *end, void *to, size_t size_b
     if ((size_t)(end - *at) < size_bytes) return false;
     memcpy(to, *at, size_bytes);
     *at += size_bytes;
+    return true;
+}
+
+/* Rows of the windows of an epoch.  Each has one at least, and no more than draws; false: the file is not of this plan. */
+static bool take_rows(const uint8_t **at, const uint8_t *end, const stk_plan_config *config, uint64_t draws, epoch_rows *epoch)
+{
+    for (uint64_t w = 0; w < epoch->window_count; w++) {
+        uint32_t rows = 0;
+        const uint64_t left = draws - w * config->window, most = left < config->window ? left : config->window;
+        if (!take(at, end, &rows, sizeof rows) || rows == 0 || rows > most) return false;
+        epoch->rows_before[w + 1] = epoch->rows_before[w] + rows;
+    }
     return true;
 }
 
@@ -137,15 +156,13 @@ static void read_file(stk_table *table, const stk_plan_config *config, const stk
                memcmp(own_key, key, sizeof own_key) == 0 && take(&at, end, &epochs, sizeof epochs);
         for (uint64_t e = 0; good && e < epochs; e++) {
             uint64_t windows;
+            const uint64_t draws = stk_order_epoch_begin(order, e + 1) - stk_order_epoch_begin(order, e);
             if (!take(&at, end, &windows, sizeof windows) || windows != stk_window_count(config, order, e) ||
                 windows > (uint64_t)(end - at) / sizeof(uint32_t) || add_epoch(table, windows, NULL) < 0)
                 break;
-            for (uint64_t w = 0; w < windows; w++) {
-                uint32_t rows = 0;
-                (void)take(&at, end, &rows, sizeof rows);
-                table->epoch[e].rows_before[w + 1] = table->epoch[e].rows_before[w] + rows;
-            }
-            close_epoch(table);
+            good = take_rows(&at, end, config, draws, &table->epoch[e]);
+            if (good) close_epoch(table);
+            else drop_epoch(table);
         }
     }
     stk_map_close(&map);
@@ -212,9 +229,10 @@ stk_status stk_table_create(stk_table **out, const stk_plan_config *config, cons
             break;
         }
         status = add_epoch(table, count, err);
-        if (status == STK_OK) status = count_epoch(config, order, table->epoch_count, &table->epoch[table->epoch_count], err);
+        if (status < 0) break;
+        status = count_epoch(config, order, table->epoch_count, &table->epoch[table->epoch_count], err);
         if (status == STK_OK) close_epoch(table);
-        else if (table->epoch && table->epoch_count < table->capacity) stk_free(table->epoch[table->epoch_count].rows_before);
+        else drop_epoch(table);
     }
     if (status < 0) {
         stk_table_destroy(table);
@@ -256,10 +274,11 @@ static uint64_t last_not_above(const uint64_t *list, uint64_t count, uint64_t va
     return low;
 }
 
-uint64_t stk_table_window(const stk_table *table, uint64_t epoch, uint64_t row, uint64_t *rows_before)
+uint64_t stk_table_window(const stk_table *table, uint64_t epoch, uint64_t row, uint64_t *rows_before, uint64_t *rows)
 {
     const epoch_rows *const e = &table->epoch[epoch];
     const uint64_t window = last_not_above(e->rows_before, e->window_count, row);
     *rows_before = e->rows_before[window];
+    *rows = e->rows_before[window + 1] - *rows_before;
     return window;
 }

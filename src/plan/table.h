@@ -18,7 +18,8 @@ void stk_table_destroy(stk_table *table); /* NULL is fine */
 uint64_t stk_table_epochs(const stk_table *table);
 /* Rows of all epochs before one; epoch <= epochs. */
 uint64_t stk_table_rows_before(const stk_table *table, uint64_t epoch);
-/* The window that a row of an epoch lies in, and the rows of the epoch before it. */
-uint64_t stk_table_window(const stk_table *table, uint64_t epoch, uint64_t row, uint64_t *rows_before);
+/* The window that a row of an epoch lies in, the rows of the epoch before it, and its own.  A file that was made to mislead gives other
+ * rows than the window itself has: whoever loads the window compares. */
+uint64_t stk_table_window(const stk_table *table, uint64_t epoch, uint64_t row, uint64_t *rows_before, uint64_t *rows);
 
 #endif
