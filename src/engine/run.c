@@ -22,7 +22,7 @@ static int cpu_count(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-static int thread_count(const stk_options *options)
+int stk_run_thread_count(const stk_options *options)
 {
     return options->workers > 0 ? (int)options->workers : cpu_count();
 }
@@ -40,7 +40,7 @@ static stk_plan_config plan_config(const stk_run *run, const stk_options *option
                              .segment_multiple = (uint32_t)options->segment_multiple, .window = (uint32_t)options->window,
                              .uneven_is_error = strcmp(options->uneven, "error") == 0, .balance = run->rules->balance,
                              .aligned = strcmp(options->modality, "aligned") == 0, .filler_image = options->filler_image,
-                             .threads = (uint32_t)thread_count(options)};
+                             .threads = (uint32_t)stk_run_thread_count(options)};
 }
 
 static stk_status open_template(stk_run_set *set, const char *model_folder, stk_error *err)
@@ -179,7 +179,7 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
                            .mode = require ? STK_INDEX_REQUIRE : verify ? STK_INDEX_VERIFY : STK_INDEX_AUTO,
                            .ignore_excluded = run->ignore_excluded,
                            .recheck = verify || run->recheck_media,
-                           .threads = options->workers < 0 ? 0 : thread_count(options),
+                           .threads = options->workers < 0 ? 0 : stk_run_thread_count(options),
                            .progress = progress};
     STK_TRY(digest_text(run, set, spec.text_digest, err));
     STK_TRY(stk_set_index_open(&set->index, &spec, work, err));

@@ -53,6 +53,9 @@ stk_status stk_run_prepare(stk_run **out, const stk_options *options, stk_error 
 stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t set_index, const stk_index_progress *progress,
                               stk_index_work *work, stk_error *err) STK_MUST_USE;
 
+/* Threads that options allow: workers, or one a CPU. */
+int stk_run_thread_count(const stk_options *options);
+
 /* Prepare, open all indexes, refuse data sets with too many unusable records, plan.  progress may be NULL. */
 stk_status stk_run_open(stk_run **out, const stk_options *options, const stk_index_progress *progress,
                         stk_error *err) STK_MUST_USE;
