@@ -1,5 +1,4 @@
-/* cmd_index.c - `stoker index` and `stoker plan`: what is known before the first batch. */
-#include <inttypes.h>
+/* cmd_index.c - `stoker index`: the facts of the data, and what of it is unusable. */
 #include <string.h>
 
 #include "command.h"
@@ -67,44 +66,3 @@ const command index_command = {
             "decodes every\n"
             "medium once.  --exclude may stand several times.  Exit status 3: a run would refuse a data set "
             "(errors.unusable)."};
-
-static int run_plan(const invocation *in)
-{
-    int64_t ranks;
-    stk_error err;
-    stk_plan_counts c;
-    if (!number_of(in, "ranks", 1, 1 << 20, 1, &ranks)) return EXIT_USAGE;
-    const stk_status status = stk_plan_count(&c, &in->options, (uint32_t)ranks, &err);
-    if (status < 0) return fail_with(&err);
-    if (flag_of(in, "json"))
-        return print_json(json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "schema", 1,
-                                    "steps", (json_int_t)c.steps, "epoch_rows", (json_int_t)c.epoch_rows,
-                                    "samples", (json_int_t)c.samples, "tokens", (json_int_t)c.tokens,
-                                    "visual_tokens", (json_int_t)c.visual_tokens, "supervised_tokens",
-                                    (json_int_t)c.supervised_tokens, "images", (json_int_t)c.images,
-                                    "filler_rows", (json_int_t)c.filler_rows, "largest_micro_bytes",
-                                    (json_int_t)c.largest_micro_bytes, "not_selected",
-                                    (json_int_t)c.not_selected, "fingerprint", c.fingerprint));
-    printf("steps              %12" PRIu64 "   %" PRIu64 " rows an epoch\n", c.steps, c.epoch_rows);
-    if (c.not_selected)
-        printf("left out           %12" PRIu64 "   usable records, by `where` and `first`\n", c.not_selected);
-    printf("samples            %12" PRIu64 "   %" PRIu64 " images, %" PRIu64 " filler rows\n", c.samples,
-           c.images, c.filler_rows);
-    printf("tokens             %12" PRIu64 "   visual %" PRIu64 ", supervised %" PRIu64 "\n", c.tokens,
-           c.visual_tokens, c.supervised_tokens);
-    printf("largest micro-batch %11.1f MiB\n", (double)c.largest_micro_bytes / (1 << 20));
-    printf("fingerprint        %s\n", c.fingerprint);
-    return EXIT_DONE;
-}
-
-static const flag plan_flags[] = {
-    {"ranks", "N", "data-parallel ranks"}, {"json", NULL, "print one JSON document"}, {0}};
-
-const command plan_command = {.name = "plan",
-                              .arguments = "CONFIG",
-                              .least = 1,
-                              .most = 1,
-                              .reads_config = true,
-                              .flags = plan_flags,
-                              .run = run_plan,
-                              .summary = "count steps, samples and tokens of a run before it starts"};
