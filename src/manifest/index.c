@@ -16,6 +16,7 @@
 #include "manifest/index_build.h"
 #include "manifest/index_exclude.h"
 #include "manifest/index_ids.h"
+#include "manifest/index_lines.h"
 #include "manifest/index_recheck.h"
 #include "manifest/unpack.h"
 
@@ -35,7 +36,7 @@ typedef struct set_file {
     stk_index_stamp stamp;
     bool digest_known;
     uint8_t digest[16];
-    part_file part[2];      /* by stk_index_part */
+    part_file part[STK_INDEX_PARTS]; /* media and text, or lines */
     char exclude_path[4096];
     stk_exclude_list excluded;
 } set_file;
@@ -43,6 +44,7 @@ typedef struct set_file {
 struct stk_set_index {
     uint32_t file_count;
     set_file *file;
+    bool only_lines; /* STK_INDEX_STREAM */
     stk_set_facts facts;
     uint64_t blank_lines, words_count;
     /* Of a set of several files: copies, joined. */
@@ -77,6 +79,10 @@ static stk_status add_rules(stk_buffer *key, const stk_record_rules *r, stk_erro
 
 static stk_status rules_digest(uint8_t digest[16], const stk_index_spec *spec, stk_index_part part, stk_error *err)
 {
+    if (part == STK_INDEX_LINES) { /* lines follow from no rule */
+        stk_index_hash(digest, "lines", 5);
+        return STK_OK;
+    }
     stk_buffer key;
     stk_buffer_init(&key, STK_TAG_INDEX, SIZE_MAX / 2);
     stk_status status = add_rules(&key, spec->record_rules, err);
@@ -94,7 +100,7 @@ static stk_status rules_digest(uint8_t digest[16], const stk_index_spec *spec, s
 static stk_status name_part(part_file *part, const stk_index_spec *spec, const char *manifest, stk_index_part which,
                             const uint8_t rules[16], stk_error *err)
 {
-    static const char *const kind[] = {"media", "text"};
+    static const char *const kind[] = {"media", "text", "lines"};
     char suffix[32];
     snprintf(suffix, sizeof suffix, "%s-%02x%02x%02x%02x", kind[which], rules[0], rules[1], rules[2], rules[3]);
     return stk_index_sidecar_path(part->path, spec->index_dir, manifest, suffix, err);
@@ -252,6 +258,11 @@ static stk_status build_part(const stk_index_spec *spec, set_file *file, stk_ind
     memcpy(build.key.rules_digest, rules, 16);
     memcpy(build.key.manifest_digest, file->digest, 16);
     remove_leftovers(build.sidecar);
+    if (which == STK_INDEX_LINES) {
+        *durable = false;
+        STK_TRY(stk_lines_build(&build, err));
+        return check_unchanged(file, err);
+    }
     STK_TRY(stk_build_part(&build, durable, err));
     *durable = false; /* it stands in the sidecar now */
     *(which == STK_INDEX_MEDIA ? &work->media_part_built : &work->text_part_built) = true;
@@ -359,9 +370,15 @@ static stk_status recheck_part(const stk_index_spec *spec, set_file *file, stk_i
     return status;
 }
 
+/* The part that says where the records of a file stand. */
+static const stk_index_view *records_of(const set_file *file)
+{
+    return &file->part[file->part[STK_INDEX_LINES].view.header ? STK_INDEX_LINES : STK_INDEX_MEDIA].view;
+}
+
 static stk_status read_excluded(const stk_index_spec *spec, set_file *file, stk_error *err)
 {
-    const stk_index_header *const header = file->part[STK_INDEX_MEDIA].view.header;
+    const stk_index_header *const header = records_of(file)->header;
     STK_TRY(stk_index_sidecar_path(file->exclude_path, spec->index_dir, file->path, "excluded", err));
     if (spec->ignore_excluded) return STK_OK;
     const stk_status status = stk_exclude_read(&file->excluded, file->exclude_path, &header->key, header->record_count, err);
@@ -374,6 +391,11 @@ static stk_status bring_file(const stk_index_spec *spec, set_file *file, stk_ind
     const stk_index_work before = *work;
     STK_TRY(stk_unpack(&file->data_path, spec, file->path, err));
     STK_TRY(look_at_manifest(file, err));
+    if (spec->mode == STK_INDEX_STREAM) {
+        STK_TRY(bring_part(spec, file, STK_INDEX_LINES, work, err));
+        stk_map_close(&file->manifest);
+        return read_excluded(spec, file, err);
+    }
     STK_TRY(bring_part(spec, file, STK_INDEX_MEDIA, work, err));
     /* What was built just now has been looked at just now. */
     const bool fresh = work->media_part_built && work->records_parsed > before.records_parsed;
@@ -390,7 +412,7 @@ static stk_status bring_file(const stk_index_spec *spec, set_file *file, stk_ind
 
 static void join_file(stk_set_index *x, uint32_t f, uint64_t records_before, uint64_t media_before)
 {
-    const stk_index_view *const m = &x->file[f].part[STK_INDEX_MEDIA].view;
+    const stk_index_view *const m = records_of(&x->file[f]), *const t = &x->file[f].part[STK_INDEX_TEXT].view;
     const uint64_t count = m->header->record_count;
     for (uint64_t i = 0; i < count; i++) {
         stk_record_facts *const r = &x->record[records_before + i];
@@ -399,30 +421,34 @@ static void join_file(stk_set_index *x, uint32_t f, uint64_t records_before, uin
         r->first_media += media_before;
         r->flags &= (uint8_t)~STK_RECORD_ID_REPEATED;
     }
+    if (!t->header) return; /* lines */
     memcpy(x->media + media_before, m->media, m->header->media_count * sizeof *x->media);
-    memcpy(x->text + records_before, x->file[f].part[STK_INDEX_TEXT].view.text, count * sizeof *x->text);
+    memcpy(x->text + records_before, t->text, count * sizeof *x->text);
 }
 
 static stk_status join_files(stk_set_index *x, stk_error *err)
 {
     stk_set_facts *const facts = &x->facts;
     x->record = stk_alloc_array(STK_TAG_INDEX, facts->record_count, sizeof *x->record);
-    x->media = stk_alloc_array(STK_TAG_INDEX, facts->media_count, sizeof *x->media);
-    x->text = stk_alloc_array(STK_TAG_INDEX, facts->record_count, sizeof *x->text);
-    if (!x->record || !x->media || !x->text)
+    if (!x->only_lines) {
+        x->media = stk_alloc_array(STK_TAG_INDEX, facts->media_count, sizeof *x->media);
+        x->text = stk_alloc_array(STK_TAG_INDEX, facts->record_count, sizeof *x->text);
+    }
+    if (!x->record || (!x->only_lines && (!x->media || !x->text)))
         return stk_fail(err, STK_ERR_NOMEM, "out of memory: the facts of %llu records", (unsigned long long)facts->record_count);
     uint64_t records = 0, media = 0;
     for (uint32_t f = 0; f < x->file_count; f++) {
         join_file(x, f, records, media);
-        records += x->file[f].part[STK_INDEX_MEDIA].view.header->record_count;
-        media += x->file[f].part[STK_INDEX_MEDIA].view.header->media_count;
+        records += records_of(&x->file[f])->header->record_count;
+        media += records_of(&x->file[f])->header->media_count;
     }
+    facts->record = x->record;
+    if (x->only_lines) return STK_OK;
     stk_id_set ids;
     STK_TRY(stk_id_set_init(&ids, records, err));
     for (uint64_t i = 0; i < records; i++)
         if (x->record[i].id_hash && stk_id_set_add(&ids, x->record[i].id_hash)) x->record[i].flags |= STK_RECORD_ID_REPEATED;
     stk_id_set_deinit(&ids);
-    facts->record = x->record;
     facts->media = x->media;
     facts->text = x->text;
     return STK_OK;
@@ -451,12 +477,17 @@ static stk_status leave_out(stk_set_index *x, stk_error *err)
             x->record[at].reason = STK_REASON_EXCLUDED;
             XXH3_128bits_update(&state, &at, sizeof at);
         }
-        records_before += x->file[f].part[STK_INDEX_MEDIA].view.header->record_count;
+        records_before += records_of(&x->file[f])->header->record_count;
     }
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state));
     memcpy(facts->content_digest, canonical.digest, sizeof facts->content_digest);
     return STK_OK;
+}
+
+static uint64_t words_in(const part_file *part)
+{
+    return part->view.header ? part->view.header->words_count : 0;
 }
 
 static stk_status join(stk_set_index *x, stk_error *err)
@@ -471,19 +502,20 @@ static stk_status join(stk_set_index *x, stk_error *err)
     }
     facts->file_count = x->file_count;
     for (uint32_t f = 0; f < x->file_count; f++) {
-        const part_file *const part = x->file[f].part;
+        const stk_index_view *const view = records_of(&x->file[f]);
         paths[f] = x->file[f].path;
-        memcpy(digests[f], part[STK_INDEX_MEDIA].view.header->key.manifest_digest, 16);
-        memcpy(digests[f] + 16, part[STK_INDEX_MEDIA].view.seal->content_digest, 16);
-        facts->record_count += part[STK_INDEX_MEDIA].view.header->record_count;
-        facts->media_count += part[STK_INDEX_MEDIA].view.header->media_count;
-        x->blank_lines += part[STK_INDEX_MEDIA].view.header->blank_lines;
-        for (int p = 0; p < 2; p++) x->words_count += part[p].view.header->words_count;
+        memcpy(digests[f], view->header->key.manifest_digest, 16);
+        memcpy(digests[f] + 16, view->seal->content_digest, 16);
+        facts->record_count += view->header->record_count;
+        facts->media_count += view->header->media_count;
+        x->blank_lines += view->header->blank_lines;
+        for (int p = 0; p < STK_INDEX_PARTS; p++) x->words_count += words_in(&x->file[f].part[p]);
     }
     stk_index_hash(facts->content_digest, digests, x->file_count * sizeof *digests);
     stk_free(digests);
     if (x->file_count != 1) return join_files(x, err);
-    facts->record = x->file[0].part[STK_INDEX_MEDIA].view.record;
+    facts->record = records_of(&x->file[0])->record;
+    if (x->only_lines) return STK_OK;
     facts->media = x->file[0].part[STK_INDEX_MEDIA].view.media;
     facts->text = x->file[0].part[STK_INDEX_TEXT].view.text;
     return STK_OK;
@@ -500,6 +532,7 @@ stk_status stk_set_index_open(stk_set_index **out, const stk_index_spec *spec, s
     if (x) x->file = stk_alloc_array(STK_TAG_INDEX, spec->file_count, sizeof *x->file);
     stk_status status = STK_OK;
     if (!x || !x->file) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: the index of %s", spec->name);
+    else x->only_lines = spec->mode == STK_INDEX_STREAM;
     for (uint32_t f = 0; status == STK_OK && f < spec->file_count; f++) {
         x->file_count = f + 1;
         stk_exclude_init(&x->file[f].excluded);
@@ -524,7 +557,7 @@ void stk_set_index_close(stk_set_index **index)
     if (!x) return;
     for (uint32_t f = 0; f < x->file_count; f++) {
         stk_map_close(&x->file[f].manifest);
-        for (int p = 0; p < 2; p++) stk_map_close(&x->file[f].part[p].map);
+        for (int p = 0; p < STK_INDEX_PARTS; p++) stk_map_close(&x->file[f].part[p].map);
         stk_exclude_deinit(&x->file[f].excluded);
         stk_free(x->file[f].path);
         stk_free(x->file[f].data_path);
@@ -561,13 +594,13 @@ stk_index_words stk_set_index_words_at(const stk_set_index *index, uint64_t at)
 {
     uint64_t records_before = 0;
     for (uint32_t f = 0; f < index->file_count; f++) {
-        for (int p = 0; p < 2; p++) {
-            const stk_index_view *const view = &index->file[f].part[p].view;
-            if (at < view->header->words_count) {
-                const stk_index_note *const note = &view->note[at];
+        for (int p = 0; p < STK_INDEX_PARTS; p++) {
+            const part_file *const part = &index->file[f].part[p];
+            if (at < words_in(part)) {
+                const stk_index_note *const note = &part->view.note[at];
                 return (stk_index_words){records_before + note->record_index, (stk_reason)note->reason, note->message};
             }
-            at -= view->header->words_count;
+            at -= words_in(part);
         }
         const stk_exclude_list *const excluded = &index->file[f].excluded;
         if (at < stk_exclude_count(excluded)) {
@@ -575,7 +608,7 @@ stk_index_words stk_set_index_words_at(const stk_set_index *index, uint64_t at)
             return (stk_index_words){records_before + entry->record_index, STK_REASON_EXCLUDED, entry->id};
         }
         at -= stk_exclude_count(excluded);
-        records_before += index->file[f].part[STK_INDEX_MEDIA].view.header->record_count;
+        records_before += records_of(&index->file[f])->header->record_count;
     }
     return (stk_index_words){.message = ""};
 }
@@ -586,7 +619,7 @@ stk_index_words stk_set_index_words_at(const stk_set_index *index, uint64_t at)
 static stk_status save_excluded(const set_file *file, const stk_excluded *more, size_t count, bool start_over, stk_error *err)
 {
     if (count == 0 && (!start_over || access(file->exclude_path, F_OK))) return STK_OK;
-    const stk_index_header *const header = file->part[STK_INDEX_MEDIA].view.header;
+    const stk_index_header *const header = records_of(file)->header;
     char path[4200];
     stk_journal lock;
     stk_status status;
@@ -612,7 +645,7 @@ stk_status stk_set_index_exclude(const stk_set_index *index, const stk_index_wor
     stk_status status = STK_OK;
     uint64_t records_before = 0;
     for (uint32_t f = 0; status == STK_OK && f < index->file_count; f++) {
-        const uint64_t records = index->file[f].part[STK_INDEX_MEDIA].view.header->record_count;
+        const uint64_t records = records_of(&index->file[f])->header->record_count;
         size_t here = 0;
         for (size_t i = 0; i < count; i++) {
             const uint64_t at = record[i].record_index - records_before;

@@ -9,6 +9,8 @@
  *                              ▼
  *                           text part fits? ... the same ... ─► all files joined ─► stk_set_facts
  *
+ * With STK_INDEX_STREAM there is one part instead, of lines, which follows from the manifest's bytes alone.
+ *
  * Not here: what a medium or a text is (the engine hands in stk_survey), and what pixel limits make of the facts
  * (schema/derive.h). */
 #ifndef STK_MANIFEST_INDEX_H
@@ -46,6 +48,7 @@ typedef enum stk_index_mode {
     STK_INDEX_AUTO,    /* build what is missing */
     STK_INDEX_REQUIRE, /* refuse instead */
     STK_INDEX_VERIFY,  /* as auto, and every medium has been decoded once */
+    STK_INDEX_STREAM,  /* only where the records stand (index_lines.h): there are no media facts and no text facts */
 } stk_index_mode;
 
 typedef struct stk_index_spec {
@@ -67,6 +70,7 @@ typedef struct stk_index_spec {
 typedef struct stk_index_work {
     uint64_t records_parsed, media_headers_read, texts_encoded;
     bool media_part_built, text_part_built;
+    uint64_t lines_found; /* by a scan for STK_INDEX_STREAM; 0: its sidecar was there */
 } stk_index_work;
 
 typedef struct stk_set_index stk_set_index;

@@ -13,7 +13,7 @@
 /* A change of a file within this time of its last one may leave its time as it is. */
 static const stk_ns STAMP_SETTLES_NS = 2 * STK_S;
 
-static const char *const magic_of[] = {"STKMEDIA", "STKTEXTS"};
+static const char *const magic_of[] = {"STKMEDIA", "STKTEXTS", "STKLINES"};
 
 void stk_index_hash(uint8_t digest[16], const void *data, size_t size_bytes)
 {
@@ -80,7 +80,7 @@ static stk_status damaged(stk_error *err, const char *what)
 /* Where each section ends; false when the counts are not those of a file of this size. */
 static bool lay_out(const stk_index_header *h, stk_index_part part, size_t size_bytes, size_t end[4])
 {
-    const size_t each[4] = {part == STK_INDEX_MEDIA ? sizeof(stk_record_facts) : sizeof(stk_text_facts),
+    const size_t each[4] = {part == STK_INDEX_TEXT ? sizeof(stk_text_facts) : sizeof(stk_record_facts),
                             sizeof(stk_media_facts), sizeof(stk_index_note), sizeof(stk_index_seal)};
     const uint64_t count[4] = {h->record_count, h->media_count, h->words_count, 1};
     size_t at = sizeof *h;
@@ -146,11 +146,12 @@ stk_status stk_index_view_check(stk_index_view *view, stk_index_part part, stk_b
 
     stk_index_view v = {.header = h, .seal = (const stk_index_seal *)(bytes.data + end[2])};
     if (v.seal->checksum != stk_index_checksum(bytes)) return damaged(err, "its checksum");
-    if (part == STK_INDEX_MEDIA) v.record = (const stk_record_facts *)(bytes.data + sizeof *h);
+    if (part != STK_INDEX_TEXT) v.record = (const stk_record_facts *)(bytes.data + sizeof *h);
     else v.text = (const stk_text_facts *)(bytes.data + sizeof *h);
     v.media = (const stk_media_facts *)(bytes.data + end[0]);
     v.note = (const stk_index_note *)(bytes.data + end[1]);
-    const char *fault = part == STK_INDEX_MEDIA ? records_fault(&v) : texts_fault(&v);
+    const char *fault = part == STK_INDEX_TEXT ? texts_fault(&v) : records_fault(&v);
+    if (!fault && part == STK_INDEX_LINES && (h->media_count || h->words_count)) fault = "more than lines";
     if (!fault) fault = notes_fault(&v);
     if (fault) return damaged(err, fault);
     *view = v;
@@ -191,7 +192,7 @@ stk_status stk_index_writer_open(stk_index_writer **out, const char *path, stk_i
     h.header_bytes = sizeof h;
     h.file_bytes = sizeof h + sizeof(stk_index_seal) + h.media_count * sizeof(stk_media_facts) +
                    h.words_count * sizeof(stk_index_note) +
-                   h.record_count * (part == STK_INDEX_MEDIA ? sizeof(stk_record_facts) : sizeof(stk_text_facts));
+                   h.record_count * (part == STK_INDEX_TEXT ? sizeof(stk_text_facts) : sizeof(stk_record_facts));
 
     stk_index_writer *const w = stk_alloc(STK_TAG_INDEX, sizeof *w);
     if (!w) return stk_fail(err, STK_ERR_NOMEM, "out of memory: writing an index");

@@ -14,7 +14,12 @@
 /* A change of the form, or of what facts mean, is a new version: older sidecars are then built anew. */
 enum { STK_INDEX_VERSION = 2, STK_INDEX_WORDS_PER_REASON = 3, STK_INDEX_REASON_COUNT = 64 };
 
-typedef enum stk_index_part { STK_INDEX_MEDIA, STK_INDEX_TEXT } stk_index_part;
+typedef enum stk_index_part {
+    STK_INDEX_MEDIA,
+    STK_INDEX_TEXT,
+    STK_INDEX_LINES, /* where records stand, and no more: record facts with all else zero */
+    STK_INDEX_PARTS
+} stk_index_part;
 
 enum { STK_INDEX_DECODED = 1u << 0 }; /* every medium has been decoded, not only its header */
 
@@ -66,7 +71,7 @@ _Static_assert(sizeof(stk_index_seal) == 32, "a file format");
 
 typedef struct stk_index_view {
     const stk_index_header *header;
-    const stk_record_facts *record; /* media part */
+    const stk_record_facts *record; /* media part, lines */
     const stk_media_facts *media;
     const stk_text_facts *text;     /* text part */
     const stk_index_note *note;

@@ -21,6 +21,21 @@ struct stk_order {
 
 /* --- what takes part --- */
 
+/* Without facts every record takes part that no list leaves out; `first` counts these. */
+static void find_records(stk_order *order, const stk_plan_set *set, stk_usable *usable)
+{
+    uint64_t taken = 0;
+    for (uint64_t r = 0; r < set->facts.record_count; r++) {
+        if (set->facts.record[r].reason != STK_REASON_NONE) continue;
+        if (set->first && taken == set->first) {
+            order->not_selected++;
+            continue;
+        }
+        stk_usable_add(usable, r);
+        taken++;
+    }
+}
+
 static stk_status find_usable(stk_order *order, uint32_t set_index, stk_error *err)
 {
     const stk_plan_config *const c = order->config;
@@ -28,7 +43,8 @@ static stk_status find_usable(stk_order *order, uint32_t set_index, stk_error *e
     stk_usable *const usable = &order->usable[set_index];
     stk_selection selection = {.where = set->where, .first = set->first};
     STK_TRY(stk_usable_init(usable, set->facts.record_count, err));
-    for (uint64_t r = 0; r < set->facts.record_count; r++) {
+    if (c->stream) find_records(order, set, usable);
+    for (uint64_t r = 0; !c->stream && r < set->facts.record_count; r++) {
         stk_record_size size;
         stk_record_derive(&size, &set->facts, r, c->model, &set->pixels, c->max_tokens);
         const bool refused = size.reason == STK_REASON_OVERLONG && set->overlong_is_error;

@@ -25,8 +25,24 @@ static stk_status check_packed(const stk_plan_config *c, stk_error *err)
     return STK_OK;
 }
 
+/* What sizes are needed for, and what they are not. */
+static stk_status check_stream(const stk_plan_config *c, stk_error *err)
+{
+    const char *what = NULL;
+    for (uint32_t i = 0; i < c->set_count; i++)
+        if (c->set[i].where) what = "`where`";
+    if (c->layout == STK_LAYOUT_PACKED) what = "layout: packed";
+    if (c->balance != STK_BALANCE_NONE) what = "balance other than none";
+    if (c->aligned) what = "modality: aligned";
+    if (c->weights_of_tokens) what = "weights: tokens";
+    if (!what) return STK_OK;
+    return stk_fail(err, STK_ERR_OPTION, "%s needs the facts of all records before the run, and index: stream has none: take it out, or set index: auto",
+                    what);
+}
+
 static stk_status check_config(const stk_plan_config *c, stk_error *err)
 {
+    if (c->stream) STK_TRY(check_stream(c, err));
     if (c->pad_to && c->layout != STK_LAYOUT_PADDED)
         return stk_fail(err, STK_ERR_OPTION, "pad_to goes with layout: padded; rows of packed have row_tokens, of flat pad_multiple");
     if (c->pad_to % c->pad_multiple)

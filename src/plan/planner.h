@@ -52,6 +52,7 @@ typedef struct stk_plan_config {
     stk_balance balance;
     bool aligned;            /* modality: aligned */
     bool filler_image;       /* a micro-batch without media gets one of no loss */
+    bool stream;             /* index: stream: sets have records and no facts; recipes are made from draws, below */
     uint32_t threads;        /* for tables, > 0 */
     const char *table_file;  /* packed: the tables' cache; NULL: none.  Outlives create */
     uint8_t table_key[16];   /* what the tables follow from */
@@ -105,6 +106,29 @@ uint64_t stk_plan_scratch_windows(const stk_plan_scratch *scratch);
  * STK_ERR_USAGE. */
 stk_status stk_plan_recipe(const stk_plan *plan, stk_plan_scratch *scratch, uint64_t step, uint32_t rank, uint32_t world,
                            uint32_t micro, stk_pool *pool, stk_recipe *recipe, stk_error *err) STK_MUST_USE;
+
+/* With config.stream a row of a step is known by number alone, and its sample's facts are found when it is drawn:
+ *
+ *     stk_plan_draws ─► (the caller finds the facts of each) ─► stk_plan_recipe_of
+ *
+ * stk_plan_recipe and stk_plan_step_costs are then refused with STK_ERR_USAGE. */
+typedef struct stk_plan_draw {
+    uint32_t set_index;
+    uint32_t step_row;     /* of the step */
+    uint64_t record_index; /* in its data set */
+} stk_plan_draw;
+
+/* The draws of a micro-batch, a row each, in row order; *draw is taken from pool.  Rows behind them are filler.  Failure as
+ * stk_plan_recipe. */
+stk_status stk_plan_draws(const stk_plan *plan, stk_plan_scratch *scratch, uint64_t step, uint32_t rank, uint32_t world,
+                          uint32_t micro, stk_pool *pool, stk_plan_draw **draw, uint32_t *count, stk_error *err) STK_MUST_USE;
+
+/* The recipe of a micro-batch from its draws.  facts: record i is that of draw i; media indices of the recipe are of these facts.
+ * A draw that cannot be used becomes a filler row in its place, which keeps set and record; reason[i] says why (STK_REASON_NONE: it
+ * can).  step_loss_tokens is 0: not known.  Failure: STK_ERR_RECORD for an over-long one with overlong: error. */
+stk_status stk_plan_recipe_of(const stk_plan *plan, uint64_t step, uint32_t rank, uint32_t world, uint32_t micro,
+                              const stk_plan_draw *draw, uint32_t count, const stk_set_facts *facts, stk_pool *pool,
+                              stk_recipe *recipe, stk_reason *reason, stk_error *err) STK_MUST_USE;
 
 /* What ranks have to do in a step, by the cost model: of the rank with the most, and in all.  balanced false: as dealt without balance. */
 typedef struct stk_step_costs {

@@ -116,6 +116,8 @@ static stk_status load_row(const stk_plan *plan, stk_plan_scratch *s, uint64_t r
 
 static stk_status load_step(const stk_plan *plan, stk_plan_scratch *s, uint64_t step, stk_error *err)
 {
+    if (plan->config.stream)
+        return stk_fail(err, STK_ERR_USAGE, "with index: stream the sizes of a step are known only when it is made: set index: auto");
     if (s->step == step) return STK_OK;
     s->step = UINT64_MAX;
     s->world = 0;
@@ -322,14 +324,20 @@ static void add_filler_media(stk_recipe *recipe, const stk_model *model)
     recipe->patch_count += stk_grid_patches(media->grid);
 }
 
-static stk_status fill_media(const stk_plan_config *c, const stk_plan_scratch *s, const micro_rows *rows, stk_recipe *recipe,
-                             stk_pool *pool, stk_error *err)
+/* Room for the media of all samples. */
+static stk_status take_media(stk_recipe *recipe, stk_pool *pool, stk_error *err)
 {
     uint64_t media_count = 0;
     for (uint32_t i = 0; i < recipe->sample_count; i++) media_count += recipe->sample[i].media_count;
     if (media_count > INT32_MAX) return stk_fail(err, STK_ERR_MEDIA_LIMIT, "a micro-batch of too many images");
     recipe->media = stk_pool_take(pool, media_count * sizeof *recipe->media);
-    if (!recipe->media) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a recipe");
+    return recipe->media ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: a recipe");
+}
+
+static stk_status fill_media(const stk_plan_config *c, const stk_plan_scratch *s, const micro_rows *rows, stk_recipe *recipe,
+                             stk_pool *pool, stk_error *err)
+{
+    STK_TRY(take_media(recipe, pool, err));
     uint32_t row = 0, k = 0; /* where the sample stands among those of the step */
     for (uint32_t i = 0; i < recipe->sample_count; i++) {
         stk_recipe_sample *const sample = &recipe->sample[i];
@@ -349,22 +357,30 @@ static stk_status fill_media(const stk_plan_config *c, const stk_plan_scratch *s
     return STK_OK;
 }
 
+/* Which micro-batch it is, and how many rows it has. */
+static stk_status begin_recipe(const stk_plan *plan, uint64_t step, uint32_t rank, uint32_t world, uint32_t micro,
+                               stk_recipe *recipe, stk_error *err)
+{
+    *recipe = (stk_recipe){.step = step, .rank = rank, .world = world, .micro = micro};
+    if (world == 0 || rank >= world || step >= plan->step_count || micro >= stk_plan_micro_count(plan, step, world))
+        return stk_fail(err, STK_ERR_USAGE, "no micro-batch (step %llu, rank %u of %u, micro %u): the run has %llu steps",
+                        (unsigned long long)step, rank, world, micro, (unsigned long long)plan->step_count);
+    recipe->micro_count = stk_plan_micro_count(plan, step, world);
+    recipe->row_count = stk_plan_micro_rows(plan, step, world);
+    recipe->segment_multiple = plan->config.layout == STK_LAYOUT_PACKED ? plan->config.segment_multiple : 1;
+    stk_plan_position(plan, step, &recipe->epoch, &recipe->rows_before);
+    return STK_OK;
+}
+
 stk_status stk_plan_recipe(const stk_plan *plan, stk_plan_scratch *scratch, uint64_t step, uint32_t rank, uint32_t world,
                            uint32_t micro, stk_pool *pool, stk_recipe *recipe, stk_error *err)
 {
     stk_plan_scratch *const s = scratch;
     const stk_plan_config *const c = &plan->config;
-    *recipe = (stk_recipe){.step = step, .rank = rank, .world = world, .micro = micro};
-    if (world == 0 || rank >= world || step >= plan->step_count || micro >= stk_plan_micro_count(plan, step, world))
-        return stk_fail(err, STK_ERR_USAGE, "no micro-batch (step %llu, rank %u of %u, micro %u): the run has %llu steps",
-                        (unsigned long long)step, rank, world, micro, (unsigned long long)plan->step_count);
+    STK_TRY(begin_recipe(plan, step, rank, world, micro, recipe, err));
     STK_TRY(load_step(plan, s, step, err));
     STK_TRY(deal(plan, s, world, c->balance, err));
-    recipe->micro_count = stk_plan_micro_count(plan, step, world);
-    recipe->row_count = stk_plan_micro_rows(plan, step, world);
-    recipe->segment_multiple = c->layout == STK_LAYOUT_PACKED ? c->segment_multiple : 1;
     recipe->step_loss_tokens = s->loss_tokens;
-    stk_plan_position(plan, step, &recipe->epoch, &recipe->rows_before);
 
     const size_t bin = (size_t)rank * recipe->micro_count + micro;
     const micro_rows rows = {.row = s->dealt + s->bin_start[bin], .row_count = s->bin_start[bin + 1] - s->bin_start[bin],
@@ -373,4 +389,103 @@ stk_status stk_plan_recipe(const stk_plan *plan, stk_plan_scratch *scratch, uint
     if (rows.filler_image) add_filler_image(recipe, c->layout);
     STK_TRY(lay_out(c, recipe, err));
     return fill_media(c, s, &rows, recipe, pool, err);
+}
+
+/* --- without facts: draws first --- */
+
+stk_status stk_plan_draws(const stk_plan *plan, stk_plan_scratch *scratch, uint64_t step, uint32_t rank, uint32_t world,
+                          uint32_t micro, stk_pool *pool, stk_plan_draw **draw, uint32_t *count, stk_error *err)
+{
+    stk_recipe which;
+    *count = 0;
+    STK_TRY(begin_recipe(plan, step, rank, world, micro, &which, err));
+    *draw = stk_pool_take(pool, which.row_count * sizeof **draw);
+    if (!*draw) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a recipe");
+    /* As without balance: row i goes to rank i % world, and there to its micro-batches in order. */
+    const uint64_t first = stk_plan_first_row(plan, step), rows = stk_plan_step_rows(plan, step);
+    const uint64_t begin = (uint64_t)micro * which.row_count, rank_rows = stk_plan_rank_rows(plan, step, world);
+    const uint64_t end = begin + which.row_count < rank_rows ? begin + which.row_count : rank_rows;
+    for (uint64_t i = begin * world + rank; i < rows && i < end * world; i += world) {
+        stk_plan_draw *const d = &(*draw)[(*count)++];
+        d->step_row = (uint32_t)i;
+        stk_order_at(plan->order, scratch->window.cache, first + i, &d->set_index, &d->record_index);
+    }
+    return STK_OK;
+}
+
+/* What each draw comes to. */
+static stk_status size_draws(const stk_plan_config *c, const stk_plan_draw *draw, uint32_t count, const stk_set_facts *facts,
+                             stk_record_size *size, stk_reason *reason, stk_error *err)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const stk_plan_set *const set = &c->set[draw[i].set_index];
+        stk_record_derive(&size[i], facts, i, c->model, &set->pixels, c->max_tokens);
+        reason[i] = size[i].reason;
+        if (reason[i] != STK_REASON_OVERLONG || !set->overlong_is_error) continue;
+        const stk_record_facts *const record = &set->facts.record[draw[i].record_index];
+        return stk_fail_at(err, STK_ERR_RECORD, set->facts.file[record->file_index], record->line,
+                           "the sample has %u tokens, over the limit of %u: raise max_tokens, lower max_pixels, or set overlong: drop or "
+                           "shrink",
+                           size[i].token_count, c->max_tokens);
+    }
+    return STK_OK;
+}
+
+static stk_status fill_draws(const stk_plan_draw *draw, uint32_t count, const stk_set_facts *facts, const stk_record_size *size,
+                             stk_pool *pool, stk_recipe *recipe, stk_error *err)
+{
+    uint32_t *const step_row = stk_pool_take(pool, recipe->row_count * sizeof *step_row);
+    recipe->sample = stk_pool_take(pool, (recipe->row_count + (size_t)1) * sizeof *recipe->sample); /* one more: a filler image */
+    if (!recipe->sample || !step_row) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a recipe");
+    for (uint32_t i = 0; i < recipe->row_count; i++) {
+        stk_recipe_sample *const sample = &recipe->sample[recipe->sample_count++];
+        *sample = (stk_recipe_sample){.filler = true, .row = i, .token_count = 1};
+        step_row[i] = i < count ? draw[i].step_row : UINT32_MAX;
+        if (i >= count) continue;
+        sample->set_index = draw[i].set_index;
+        sample->record_index = draw[i].record_index;
+        if (size[i].reason != STK_REASON_NONE) continue;
+        sample->filler = false;
+        sample->token_count = size[i].token_count;
+        sample->supervised_count = size[i].supervised_count;
+        sample->media_count = facts->record[i].media_count;
+    }
+    recipe->step_row = step_row;
+    return STK_OK;
+}
+
+/* A row is a draw here: a sample's row is the number of its draw. */
+static stk_status fill_draw_media(const stk_plan_config *c, const stk_plan_draw *draw, const stk_set_facts *facts,
+                                  const stk_record_size *size, stk_pool *pool, stk_recipe *recipe, stk_error *err)
+{
+    STK_TRY(take_media(recipe, pool, err));
+    for (uint32_t i = 0; i < recipe->sample_count; i++) {
+        stk_recipe_sample *const sample = &recipe->sample[i];
+        sample->first_media = recipe->media_count;
+        if (sample->filler) {
+            if (sample->media_count) add_filler_media(recipe, c->model);
+            continue;
+        }
+        const stk_pixel_rules pixels = stk_pixels_limited(&c->set[draw[sample->row].set_index].pixels, size[sample->row].max_px);
+        for (uint32_t m = 0; m < sample->media_count; m++)
+            stk_recipe_add_media(recipe, facts, facts->record[sample->row].first_media + m, c->model, &pixels);
+    }
+    return STK_OK;
+}
+
+stk_status stk_plan_recipe_of(const stk_plan *plan, uint64_t step, uint32_t rank, uint32_t world, uint32_t micro,
+                              const stk_plan_draw *draw, uint32_t count, const stk_set_facts *facts, stk_pool *pool,
+                              stk_recipe *recipe, stk_reason *reason, stk_error *err)
+{
+    const stk_plan_config *const c = &plan->config;
+    STK_TRY(begin_recipe(plan, step, rank, world, micro, recipe, err));
+    stk_record_size *const size = stk_pool_take(pool, count * sizeof *size);
+    if (!size) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a recipe");
+    STK_TRY(size_draws(c, draw, count, facts, size, reason, err));
+    STK_TRY(fill_draws(draw, count, facts, size, pool, recipe, err));
+    uint64_t images = 0;
+    for (uint32_t i = 0; i < recipe->sample_count; i++) images += recipe->sample[i].media_count;
+    if (c->filler_image && images == 0) add_filler_image(recipe, c->layout);
+    STK_TRY(lay_out(c, recipe, err));
+    return fill_draw_media(c, draw, facts, size, pool, recipe, err);
 }

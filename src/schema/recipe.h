@@ -22,7 +22,7 @@ typedef struct stk_recipe_media {
 /* One sample of a micro-batch, or filler. */
 typedef struct stk_recipe_sample {
     bool filler;            /* one end-of-text token, no label; with a medium instead: an image of one visual token between its marks */
-    uint32_t set_index;     /* of the run's data sets */
+    uint32_t set_index;     /* of the run's data sets; also of a filler that stands for a record which cannot be used */
     uint64_t record_index;  /* in its data set, from 0 */
     uint32_t row;           /* of the micro-batch, < row_count */
     uint32_t first_token;   /* offset in that row */
@@ -42,7 +42,7 @@ typedef struct stk_recipe {
     uint64_t token_count;   /* without padding, filler included */
     uint64_t patch_count;
     uint64_t loss_tokens;   /* planned supervised tokens of this micro-batch */
-    uint64_t step_loss_tokens; /* planned, of the whole step over all ranks */
+    uint64_t step_loss_tokens; /* planned, of the whole step over all ranks; 0: not known (index: stream) */
     stk_recipe_sample *sample; /* in row order, then by first_token */
     uint32_t sample_count;
     stk_recipe_media *media; /* in the order of the samples */
