@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 enum {
-    UNIT = 1 << 20,         /* the mean load of a bin, in each of the two costs */
+    UNIT = 1 << 20,         /* the mean load of a bin, in each of the two costs; less where that, times the bins, were above LOADS */
+    LOADS = 1 << 29,        /* sums of squares of loads stay below 2^62 */
+    ALL_COUNTS = 4,         /* how much the square of all work counts beside that of the vision tower's, which is in it too */
     EXCHANGES_MAX = 256,    /* a step; each takes the best of all pairs between one bin and the others */
     PAIRS_MAX = 1 << 21,    /* looked at in a step: 4,096 rows cost a few milliseconds */
 };
@@ -23,6 +25,7 @@ typedef struct bin {
     uint32_t count, room;             /* items, and how many it takes */
     uint32_t of[KINDS], most[KINDS];  /* likewise, by kind */
     int64_t all, vision;
+    bool stuck;                       /* no exchange with it helps, as the others are */
 } bin;
 
 struct stk_dealer {
@@ -63,9 +66,10 @@ static stk_status make_room(stk_dealer *d, uint32_t items, uint32_t bins, stk_er
 }
 
 /* A cost as a share of a bin's mean: UNIT x bins x cost / total. */
-static int64_t share(uint64_t cost, uint64_t total, uint32_t bins)
+static int64_t share(uint64_t cost, stk_u128 total, uint32_t bins)
 {
-    return total ? (int64_t)((stk_u128)cost * UNIT * bins / total) : 0;
+    const uint64_t loads = bins < LOADS / UNIT ? (uint64_t)UNIT * bins : LOADS;
+    return total ? (int64_t)((stk_u128)cost * loads / total) : 0;
 }
 
 static int by_size(const void *a, const void *b)
@@ -104,7 +108,7 @@ static void fill(bin *bins, uint32_t bin_count, item *items, uint32_t item_count
         int64_t least = INT64_MAX;
         for (uint32_t b = 0; b < bin_count; b++) {
             if (!has_room(&bins[b], &items[i])) continue;
-            const int64_t cost = growth(bins[b].all, items[i].all) + growth(bins[b].vision, items[i].vision);
+            const int64_t cost = ALL_COUNTS * growth(bins[b].all, items[i].all) + growth(bins[b].vision, items[i].vision);
             if (cost >= least) continue;
             least = cost;
             best = b;
@@ -113,14 +117,14 @@ static void fill(bin *bins, uint32_t bin_count, item *items, uint32_t item_count
     }
 }
 
-/* The bin that all others wait for, in either cost. */
+/* The bin that all others wait for, in either cost, of those that are not stuck; bin_count: all are. */
 static uint32_t heaviest(const bin *bins, uint32_t bin_count)
 {
-    uint32_t at = 0;
+    uint32_t at = bin_count;
     int64_t most = -1;
     for (uint32_t b = 0; b < bin_count; b++) {
         const int64_t load = bins[b].all > bins[b].vision ? bins[b].all : bins[b].vision;
-        if (load <= most) continue;
+        if (bins[b].stuck || load <= most) continue;
         most = load;
         at = b;
     }
@@ -130,16 +134,17 @@ static uint32_t heaviest(const bin *bins, uint32_t bin_count)
 static int64_t gain(const bin *from, const bin *to, const item *out, const item *in)
 {
     const int64_t all = in->all - out->all, vision = in->vision - out->vision;
-    return -(growth(from->all, all) + growth(to->all, -all) + growth(from->vision, vision) + growth(to->vision, -vision));
+    return -(ALL_COUNTS * (growth(from->all, all) + growth(to->all, -all)) + growth(from->vision, vision) + growth(to->vision, -vision));
 }
 
-/* Exchange two items of different bins, or an item against free room, while that evens out the heaviest.  kinds_stay: only media
- * against media, text against text. */
+/* Exchange two items of different bins while that evens out, those of the heaviest bin first.  kinds_stay: only media against media,
+ * text against text. */
 static void exchange(bin *bins, uint32_t bin_count, item *items, uint32_t item_count, bool kinds_stay)
 {
     uint64_t pairs = 0;
-    for (int round = 0; round < EXCHANGES_MAX && pairs < PAIRS_MAX; round++) {
+    for (int done = 0; done < EXCHANGES_MAX && pairs < PAIRS_MAX;) {
         const uint32_t from = heaviest(bins, bin_count);
+        if (from == bin_count) return;
         int64_t most = 0;
         item *out = NULL, *in = NULL;
         for (uint32_t i = 0; i < item_count; i++) {
@@ -154,7 +159,10 @@ static void exchange(bin *bins, uint32_t bin_count, item *items, uint32_t item_c
             }
             pairs += item_count;
         }
-        if (!out) return;
+        bins[from].stuck = !out;
+        if (!out) continue;
+        done++;
+        for (uint32_t b = 0; b < bin_count; b++) bins[b].stuck = false;
         bin *const to = &bins[in->bin];
         bins[from].all += in->all - out->all;
         bins[from].vision += in->vision - out->vision;
@@ -170,7 +178,7 @@ static void exchange(bin *bins, uint32_t bin_count, item *items, uint32_t item_c
 /* Costs as shares: of all of the model's work, and of the vision tower's where it is to be balanced. */
 static void weigh(item *items, uint32_t count, const stk_row_cost *row, stk_balance balance, uint32_t bins)
 {
-    uint64_t all = 0, vision = 0;
+    stk_u128 all = 0, vision = 0;
     for (uint32_t i = 0; i < count; i++) {
         const stk_row_cost *const cost = &row[items[i].row];
         all += cost->model + (balance == STK_BALANCE_BOTH ? cost->vision : 0);
@@ -250,7 +258,7 @@ static void deal_in_order(const stk_deal_rules *rules, uint32_t row_count, stk_d
 stk_status stk_deal(stk_dealer *dealer, const stk_deal_rules *rules, const stk_row_cost *row, uint32_t row_count,
                     stk_deal_place *place, stk_error *err)
 {
-    if (rules->balance == STK_BALANCE_NONE && !rules->aligned) {
+    if (row_count == 0 || (rules->balance == STK_BALANCE_NONE && !rules->aligned)) {
         deal_in_order(rules, row_count, place);
         return STK_OK;
     }
