@@ -47,7 +47,7 @@ typedef struct invocation {
 } invocation;
 
 extern const command init_command, index_command, plan_command, run_command, show_command, replay_command,
-    options_command, version_command;
+    diff_command, options_command, version_command;
 
 /* args.c */
 /* Parse what follows the command's name and read the configuration.  0, or an exit status after the message.

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-COMMANDS = ["init", "index", "plan", "run", "show", "replay", "options", "version"]
+COMMANDS = ["init", "index", "plan", "run", "show", "replay", "diff", "options", "version"]
 
 
 @pytest.fixture(scope="module")
