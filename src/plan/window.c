@@ -52,22 +52,48 @@ uint64_t stk_window_count(const stk_plan_config *config, const stk_order *order,
     return (draws + config->window - 1) / config->window;
 }
 
-static void draw(stk_window *w, const stk_order *order, uint64_t first, uint32_t count)
+/* Facts of a window's records lie far apart: they are asked for a few draws before they are needed, record and text first, then the media
+ * that the record names. */
+enum { RECORD_AHEAD = 24, MEDIA_AHEAD = 12 };
+
+static void find(stk_window *w, const stk_order *order, uint64_t first, uint32_t i)
+{
+    stk_window_sample *const s = &w->drawn[i];
+    stk_order_at(order, w->cache, first + i, &s->set_index, &s->record_index);
+    const stk_set_facts *const facts = &w->config->set[s->set_index].facts;
+    __builtin_prefetch(&facts->record[s->record_index]);
+    __builtin_prefetch(&facts->text[s->record_index]);
+}
+
+static void find_media(const stk_window *w, uint32_t i)
+{
+    const stk_set_facts *const facts = &w->config->set[w->drawn[i].set_index].facts;
+    const stk_record_facts *const record = &facts->record[w->drawn[i].record_index];
+    if (record->media_count) __builtin_prefetch(&facts->media[record->first_media]);
+}
+
+static void derive(const stk_window *w, stk_window_sample *s)
 {
     const stk_plan_config *const c = w->config;
-    for (uint32_t i = 0; i < count; i++) {
-        stk_window_sample *const s = &w->drawn[i];
-        stk_order_at(order, w->cache, first + i, &s->set_index, &s->record_index);
-        const stk_plan_set *const set = &c->set[s->set_index];
-        stk_record_size size;
-        stk_record_derive(&size, &set->facts, s->record_index, c->model, &set->pixels, c->max_tokens);
-        s->token_count = size.token_count;
-        s->supervised_count = size.supervised_count;
-        s->visual_tokens = size.visual_tokens;
-        s->patch_count = size.patch_count;
-        s->patch_squares = size.patch_squares;
-        s->max_px = size.max_px;
-        s->media_count = set->facts.record[s->record_index].media_count;
+    const stk_plan_set *const set = &c->set[s->set_index];
+    stk_record_size size;
+    stk_record_derive(&size, &set->facts, s->record_index, c->model, &set->pixels, c->max_tokens);
+    s->token_count = size.token_count;
+    s->supervised_count = size.supervised_count;
+    s->visual_tokens = size.visual_tokens;
+    s->patch_count = size.patch_count;
+    s->patch_squares = size.patch_squares;
+    s->max_px = size.max_px;
+    s->media_count = set->facts.record[s->record_index].media_count;
+}
+
+static void draw(stk_window *w, const stk_order *order, uint64_t first, uint32_t count)
+{
+    for (uint32_t i = 0; i < count + RECORD_AHEAD; i++) {
+        if (i < count) find(w, order, first, i);
+        const uint32_t behind = RECORD_AHEAD - MEDIA_AHEAD;
+        if (i >= behind && i - behind < count) find_media(w, i - behind);
+        if (i >= RECORD_AHEAD) derive(w, &w->drawn[i - RECORD_AHEAD]);
     }
 }
 
