@@ -146,6 +146,10 @@ static void print_counts(const stk_plan_view *view, const stk_plan_counts *c)
     printf("rows               %12" PRIu64 "   and %" PRIu64 " filler rows\n", c->rows, c->filler_rows);
     if (c->not_selected)
         printf("left out           %12" PRIu64 "   usable records, by `where` and `first`\n", c->not_selected);
+    if (info.only_rows) {
+        printf("index: stream      tokens, images and costs are found when samples are drawn\nfingerprint        %s\n", c->fingerprint);
+        return;
+    }
     printf("samples            %12" PRIu64 "   %" PRIu64 " images\n", c->samples, c->images);
     printf("tokens             %12" PRIu64 "   visual %" PRIu64 ", supervised %" PRIu64 "\n", c->tokens, c->visual_tokens,
            c->supervised_tokens);

@@ -216,6 +216,7 @@ static json_t *result_json(const result *r)
                                   (json_int_t)r->rss_peak_bytes, "waits", (json_int_t)m->budget_waits));
     json_object_set_new(root, "failures",
                         json_pack("{s:I, s:o}", "masked", (json_int_t)m->masked, "by_reason", reasons));
+    json_object_set_new(root, "facts_read", json_pack("{s:I, s:I}", "records", (json_int_t)m->records_read, "headers", (json_int_t)m->headers_read));
     json_object_set_new(root, "digest", r->digest[0] ? json_string(r->digest) : json_null());
     json_object_set_new(root, "state", json_string(r->state));
     return root;

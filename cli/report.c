@@ -68,9 +68,20 @@ static void print_unusable(const stk_index_summary *s)
     print_examples(s, STK_INDEX_EXCLUDED);
 }
 
+static void print_lines(const stk_index_summary *s)
+{
+    printf("  records            %12" PRIu64 "   blank lines %" PRIu64 "; index: stream: what can be used is found when it is drawn\n",
+           s->records, s->blank_lines);
+    if (s->excluded) printf("  left out by a list %12" PRIu64 "\n", s->excluded);
+}
+
 static void print_summary(const stk_index_summary *s)
 {
     printf("%s\n", s->name);
+    if (s->only_lines) {
+        print_lines(s);
+        return;
+    }
     printf("  records            %12" PRIu64 "   usable %" PRIu64 ", blank lines %" PRIu64 "\n", s->records,
            s->usable, s->blank_lines);
     if (s->not_selected)
@@ -160,7 +171,8 @@ static json_t *summary_json(const stk_index_summary *s)
                   {"turned", s->turned},
                   {"records_parsed", s->records_parsed},
                   {"media_headers_read", s->media_headers_read},
-                  {"texts_encoded", s->texts_encoded}};
+                  {"texts_encoded", s->texts_encoded},
+                  {"lines_found", s->lines_found}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         json_object_set_new(o, counts[i].name, count(counts[i].value));
     for (int b = 0; b < STK_INDEX_HISTOGRAM_BUCKETS; b++)
@@ -179,6 +191,7 @@ static json_t *summary_json(const stk_index_summary *s)
                       examples_json(s, reason)));
     }
     json_object_set_new(o, "unusable", unusable);
+    json_object_set_new(o, "only_lines", json_boolean(s->only_lines));
     return o;
 }
 

@@ -45,7 +45,7 @@ typedef struct stk_batch_sample {
     uint64_t line;       /* of the manifest, from 1 */
     uint32_t row, offset; /* of the batch; first token in that row */
     uint32_t tokens, visual_tokens;
-    bool filler, masked;
+    bool filler, masked; /* both: a record that was drawn and cannot be used (index: stream); the id and what follows are its own */
     char reason[64];     /* of a masked one */
     uint32_t step_row;   /* which row of the step its row is, over all ranks; UINT32_MAX: filler */
 } stk_batch_sample;
@@ -61,7 +61,7 @@ typedef struct stk_batch_info {
     uint64_t tokens;           /* without padding, filler left out */
     uint64_t visual_tokens;
     uint64_t loss_tokens;      /* of this micro-batch, masked samples left out */
-    uint64_t step_loss_tokens; /* planned, of the whole step: equal on all ranks, whatever is masked */
+    uint64_t step_loss_tokens; /* planned, of the whole step: equal on all ranks, whatever is masked; 0: not known (index: stream) */
     uint64_t images;
     uint32_t rows;             /* filler included */
 } stk_batch_info;

@@ -73,6 +73,8 @@ typedef struct stk_index_summary {
     uint64_t records_parsed, media_headers_read, texts_encoded;
     bool media_part_built, text_part_built;
     uint64_t not_selected; /* of the usable: left out by `where` and `first` */
+    bool only_lines;      /* index: stream: all else but records, blank lines and excluded is 0: it is found when records are drawn */
+    uint64_t lines_found; /* records that were scanned for it now; 0: the lines were there */
 } stk_index_summary;
 
 typedef struct stk_index_report stk_index_report;

@@ -26,6 +26,7 @@ typedef struct stk_metrics {
     uint64_t masked;
     uint64_t masked_by_reason[64]; /* index: the reason's number (stk_reason_name) */
     uint64_t media_opened;  /* files read for batches */
+    uint64_t records_read, headers_read; /* index: stream: records, and headers of media, that were read for their facts */
 } stk_metrics;
 
 /* The words for a reason's number, as the index and the dead-letter file use them; never NULL. */

@@ -32,6 +32,7 @@ typedef struct stk_plan_info {
     uint32_t world;
     size_t set_count;
     bool packed;             /* layout: packed */
+    bool only_rows;          /* index: stream: of the sums, only steps, rows and not_selected are known; a step cannot be loaded */
     stk_fingerprint fingerprint;
 } stk_plan_info;
 

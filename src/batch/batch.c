@@ -74,7 +74,7 @@ void stk_batch_sample_at(const stk_batch *batch, size_t at, stk_batch_sample *sa
                                  .tokens = planned->token_count,
                                  .step_row = batch->recipe.step_row[planned->row],
                                  .filler = planned->filler};
-    if (planned->filler) return;
+    if (planned->filler && !note->masked) return; /* else a record that cannot be used (index: stream) */
     snprintf(sample->id, sizeof sample->id, "%s", note->id);
     snprintf(sample->set, sizeof sample->set, "%s", batch->home->set_name[planned->set_index]);
     snprintf(sample->reason, sizeof sample->reason, "%s", note->reason);

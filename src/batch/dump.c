@@ -50,6 +50,10 @@ static json_t *samples_json(const stk_batch *batch)
                         (json_int_t)s.record, "line", (json_int_t)s.line, "row", (json_int_t)s.row, "offset",
                         (json_int_t)s.offset, "tokens", (json_int_t)s.tokens, "visual_tokens",
                         (json_int_t)s.visual_tokens, "status", s.masked ? s.reason : "made");
+        /* A record that was drawn and cannot be used (index: stream). */
+        if (s.filler && s.masked)
+            json_object_update_new(item, json_pack("{s:s, s:s, s:I, s:I, s:s}", "id", s.id, "set", s.set, "record",
+                                                   (json_int_t)s.record, "line", (json_int_t)s.line, "reason", s.reason));
         json_array_append_new(list, item);
     }
     return list;

@@ -9,7 +9,7 @@
 #include "engine/engine_core.h"
 #include "engine/stall.h"
 
-enum { MASKED_FLOOR = 10 }; /* so that one bad sample of a small set stops nothing */
+enum { MASKED_FLOOR = 10, UNUSABLE_FLOOR = 10 }; /* so that one bad sample of a small set stops nothing */
 
 /* --- dead letters: one JSON object a line, one write a line --- */
 
@@ -66,6 +66,26 @@ static bool has_masked(const stk_batch *batch)
 
 /* --- counting --- */
 
+/* Counts a record that was drawn and cannot be used (index: stream); STK_ERR_SPENT when a data set has too many of them. */
+static stk_status count_unusable(stk_engine *engine, const stk_batch *batch, uint32_t at, stk_error *err)
+{
+    const stk_batch_note *const note = &batch->note[at];
+    const uint32_t set_index = batch->recipe.sample[at].set_index;
+    stk_set_count *const set = &engine->set_count[set_index];
+    engine->metrics.masked++;
+    engine->metrics.masked_by_reason[note->reason_number]++;
+    set->drawn++;
+    if (note->reason_number == STK_REASON_OVERLONG) return STK_OK;
+    set->unusable++;
+    if (set->unusable <= UNUSABLE_FLOOR || (double)set->unusable <= engine->errors_unusable * (double)set->drawn) return STK_OK;
+    const stk_status status =
+        stk_fail(err, STK_ERR_SPENT, "%llu of %llu records of %s that were drawn are unusable, over errors.unusable: %g; the last one: %s (%s)",
+                 (unsigned long long)set->unusable, (unsigned long long)set->drawn, engine->run->set[set_index].name,
+                 engine->errors_unusable, note->reason, note->message);
+    stk_error_sample(err, note->id);
+    return status;
+}
+
 /* Counts a batch; STK_ERR_SPENT when a data set has lost too many samples. */
 static stk_status count(stk_engine *engine, const stk_batch *batch, stk_error *err)
 {
@@ -75,12 +95,14 @@ static stk_status count(stk_engine *engine, const stk_batch *batch, stk_error *e
     m->images += batch->recipe.media_count;
     for (uint32_t i = 0; i < batch->recipe.sample_count; i++) {
         const stk_recipe_sample *const sample = &batch->recipe.sample[i];
-        if (sample->filler) {
-            m->filler++;
-            continue;
-        }
         const stk_batch_note *const note = &batch->note[i];
         stk_set_count *const set = &engine->set_count[sample->set_index];
+        if (sample->filler) {
+            m->filler++;
+            if (note->masked && count_unusable(engine, batch, i, err) < 0) status = STK_ERR_SPENT;
+            continue;
+        }
+        set->drawn++;
         m->samples++;
         m->tokens += sample->token_count;
         set->delivered++;
@@ -313,6 +335,7 @@ void stk_engine_metrics(const stk_engine *engine, stk_metrics *metrics)
         add_stage(&metrics->text, &engine->worker[i].text);
         add_stage(&metrics->place, &engine->worker[i].place);
     }
+    if (engine->lazy) stk_lazy_facts_counts(engine->lazy, &metrics->records_read, &metrics->headers_read);
     for (uint64_t s = engine->head; s < engine->taken; s++) {
         metrics->ready += made_work(engine, s) != NULL;
     }

@@ -133,7 +133,7 @@ static bool take(stk_engine *engine, stk_worker *worker)
     uint64_t step;
     uint32_t rank, micro;
     stk_engine_place(engine, work->sequence, &step, &rank, &micro);
-    const stk_status status = stk_work_take(work, engine->run, engine->scratch, &worker->maker, step, rank,
+    const stk_status status = stk_work_take(work, engine->run, engine->scratch, engine->lazy, &worker->maker, step, rank,
                                             engine->ranks.world, micro, &work->error);
     pthread_mutex_lock(&engine->home->lock);
     if (status < 0) {
@@ -467,6 +467,8 @@ static stk_status find_span(stk_engine *engine, const span *part, stk_forecast *
         engine->first_micro = part->micro;
         engine->first_number = stk_plan_micros_before(plan, part->step, engine->ranks.world) + part->micro;
         engine->sequence_end = 1;
+        if (engine->run->stream)
+            return stk_forecast_drawn(forecast, engine->run, part->step, engine->ranks.first_rank, engine->ranks.world, part->micro, err);
         return stk_forecast_make(forecast, engine->run, engine->ranks, part->step, part->step + 1, err);
     }
     STK_TRY(find_start(engine, part->state, err));
@@ -500,6 +502,7 @@ static stk_status open_parts(stk_engine *engine, const stk_options *options, con
     STK_TRY(stk_source_open(&engine->source, IO_THREADS, err));
     stk_source_on_finish(engine->source, source_finished, engine);
     STK_TRY(stk_plan_scratch_create(&engine->scratch, engine->run->plan, err));
+    if (engine->run->stream) STK_TRY(stk_lazy_facts_create(&engine->lazy, engine->run, engine->memory.finders, err));
     return start_workers(engine, err);
 }
 
@@ -518,6 +521,7 @@ static stk_status open_span(stk_engine **out, const stk_options *options, stk_en
     engine->timeout_ns = options->timeout_s * STK_S;
     engine->inline_workers = options->workers < 0;
     engine->errors_masked = options->errors_masked;
+    engine->errors_unusable = part->one ? 1 : options->errors_unusable;
     engine->pid = getpid();
     engine->opened_ns = stk_now();
     engine->dead_letter_fd = -1;
@@ -574,9 +578,11 @@ void stk_engine_close(stk_engine **out)
         pthread_cond_broadcast(&engine->home->ready);
         pthread_mutex_unlock(&engine->home->lock);
     }
+    stk_lazy_facts_stop(engine->lazy);
     for (uint32_t i = 0; engine->worker && i < engine->memory.workers; i++)
         if (engine->worker[i].started) pthread_join(engine->worker[i].thread, NULL);
     stk_source_close(&engine->source);
+    stk_lazy_facts_destroy(engine->lazy);
     stk_plan_scratch_destroy(engine->scratch);
     for (uint32_t i = 0; engine->worker && i < engine->memory.workers; i++)
         stk_maker_deinit(&engine->worker[i].maker);

@@ -26,6 +26,7 @@ typedef struct stk_memory_plan {
     size_t slot_each, object_each;                /* of the largest planned micro-batch */
     size_t largest_work, largest_record;          /* of a sample */
     uint32_t slot_count, window_count, ticket_count, workers;
+    uint32_t finders, finders_most; /* index: stream: threads that find facts; else 0 */
 } stk_memory_plan;
 
 /* The largest micro-batch, and sample, of some steps. */
@@ -37,11 +38,18 @@ typedef struct stk_forecast {
     size_t record_bytes; /* of one record */
     size_t maker_bytes;  /* what a thread holds while it makes one sample's text */
     uint32_t row_count;  /* of a micro-batch */
+    bool by_limits;      /* index: stream: all of the above are the most that the options allow, not what is planned */
+    size_t finder_bytes; /* and what a thread holds that finds facts */
+    size_t whole_bytes;  /* and a medium that is read whole for its header */
 } stk_forecast;
 
-/* Over steps first_step .. end_step - 1, from recipes alone. */
+/* Over steps first_step .. end_step - 1, from recipes alone; with index: stream from the options' limits and the sizes of the records. */
 stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks,
                              uint64_t first_step, uint64_t end_step, stk_error *err) STK_MUST_USE;
+
+/* Of one micro-batch of a run with index: stream, whose facts are found for it. */
+stk_status stk_forecast_drawn(stk_forecast *forecast, const stk_run *run, uint64_t step, uint32_t rank, uint32_t world,
+                              uint32_t micro, stk_error *err) STK_MUST_USE;
 
 /* Size everything from the options and the forecast; STK_ERR_BUDGET with the sum in words. */
 stk_status stk_memory_plan_make(stk_memory_plan *memory, const stk_forecast *forecast,
@@ -50,6 +58,7 @@ stk_status stk_memory_plan_make(stk_memory_plan *memory, const stk_forecast *for
 
 typedef struct stk_set_count {
     uint64_t delivered, masked;
+    uint64_t drawn, unusable; /* index: stream: records; over-long ones have an option of their own and are no fault */
 } stk_set_count;
 
 /* Outlives the engine until the last batch is home.  take_back needs nothing else. */
@@ -101,6 +110,7 @@ struct stk_engine {
     stk_ns timeout_ns;
     bool inline_workers;
     double errors_masked; /* the share that stops the run */
+    double errors_unusable; /* index: stream: of the records drawn so far */
     pid_t pid;
     stk_ns opened_ns;
 
@@ -108,6 +118,7 @@ struct stk_engine {
     stk_tickets tickets;
     stk_reader *reader; /* ranks.rank_count */
     stk_plan_scratch *scratch; /* of take: one thread at a time */
+    stk_lazy_facts *lazy;      /* of take too; NULL but with index: stream */
     stk_worker *worker; /* memory.workers, or one when inline */
 
     /* Guarded by home->lock. */

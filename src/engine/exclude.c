@@ -289,6 +289,8 @@ static stk_status exclude(excluding *x, const stk_options *options, const char *
 stk_status stk_index_exclude(const stk_options *options, const char *const *list, size_t list_count, bool start_over,
                              const stk_index_progress *progress, stk_error *err)
 {
+    if (options->index && strcmp(options->index, "stream") == 0)
+        return stk_fail(err, STK_ERR_OPTION, "which record an id names is known from a full index: leave records out with index: auto");
     excluding x = {0};
     stk_pool_init(&x.pool, STK_TAG_ENGINE);
     stk_buffer_init(&x.entries, STK_TAG_ENGINE, ENTRIES_MAX * sizeof(entry));

@@ -54,6 +54,7 @@ static stk_status add_model(stk_buffer *part, const stk_run *run, stk_error *err
 
 static stk_status add_data(stk_buffer *part, const stk_run *run, stk_error *err)
 {
+    if (run->stream) STK_TRY(add_text(part, "index", stk_str_of("stream"), err));
     const stk_limits *const l = &run->rules->limits;
     STK_TRY(stk_buffer_printf(part, err, "limits %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %u %" PRIu64 " %u\n",
                               l->media_bytes, l->media_px, l->record_bytes, l->json_depth,
@@ -125,7 +126,8 @@ static stk_status add_plan(stk_buffer *part, const stk_run *run, const stk_optio
         STK_TRY(add_int(part, "segment_multiple", o->segment_multiple, err));
         STK_TRY(add_int(part, "window", o->window, err));
     }
-    STK_TRY(add_text(part, "balance", stk_str_of(o->balance), err));
+    static const char *const balances[] = {"none", "model", "model+vision"};
+    STK_TRY(add_text(part, "balance", stk_str_of(balances[run->rules->balance]), err));
     STK_TRY(add_text(part, "modality", stk_str_of(o->modality), err));
     STK_TRY(add_int(part, "filler_image", o->filler_image, err));
     STK_TRY(add_int(part, "pad_multiple", o->pad_multiple, err));

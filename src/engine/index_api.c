@@ -96,6 +96,12 @@ static stk_status summarise(stk_index_summary *summary, const stk_run *run, cons
     snprintf(summary->name, sizeof summary->name, "%s", set->name);
     summary->records = set->facts.record_count;
     summary->blank_lines = stk_set_index_blank_lines(set->index);
+    summary->only_lines = run->stream;
+    summary->lines_found = work->lines_found;
+    if (run->stream) {
+        for (uint64_t r = 0; r < set->facts.record_count; r++) summary->excluded += set->facts.record[r].reason == STK_REASON_EXCLUDED;
+        return STK_OK;
+    }
     summary->records_parsed = work->records_parsed;
     summary->media_headers_read = work->media_headers_read;
     summary->texts_encoded = work->texts_encoded;

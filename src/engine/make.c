@@ -15,7 +15,7 @@ stk_status stk_maker_init(stk_maker *maker, const stk_run *run, size_t record_by
     stk_sample_init(&maker->sample);
     stk_buffer_init(&maker->record, STK_TAG_ENGINE, run->rules->limits.record_bytes + STK_PAD_BYTES);
     stk_status status = stk_buffer_reserve(&maker->record, record_bytes, err);
-    if (status == STK_OK) status = stk_text_scratch_create(&maker->text, &run->rules->limits, err);
+    if (status == STK_OK) status = stk_text_scratch_create(&maker->text, &run->text_limits, err);
     if (status == STK_OK) status = stk_image_scratch_create(&maker->image, run->image, err);
     if (status < 0) {
         stk_maker_deinit(maker);
@@ -89,18 +89,29 @@ static size_t ticket_bytes_of(size_t size_bytes)
     return stk_round_up(size_bytes, STK_ALIGN_BYTES) + STK_PAD_BYTES;
 }
 
-void stk_sample_needs(const stk_run *run, const stk_recipe *recipe, const stk_recipe_sample *planned,
+size_t stk_ticket_bytes_most(size_t size_bytes, size_t media_count)
+{
+    return size_bytes + media_count * ticket_bytes_of(STK_ALIGN_BYTES - 1);
+}
+
+void stk_sample_needs(const stk_media_facts *of, const stk_recipe *recipe, const stk_recipe_sample *planned,
                       size_t *ticket_bytes, size_t *work_bytes)
 {
     *ticket_bytes = *work_bytes = 0;
     for (uint32_t k = 0; k < planned->media_count; k++) {
         const stk_recipe_media *const media = &recipe->media[planned->first_media + k];
-        const stk_media_facts *const facts = &run->set[planned->set_index].facts.media[media->media_index];
+        const stk_media_facts *const facts = &of[media->media_index];
         const stk_image_info info = info_of(facts);
         const size_t bytes = stk_image_work_bytes(&info, media->width_px, media->height_px);
         if (bytes > *work_bytes) *work_bytes = bytes; /* one image at a time */
         *ticket_bytes += ticket_bytes_of(facts->size_bytes);
     }
+}
+
+/* What the media indices of a sample are of. */
+static const stk_media_facts *media_of(const stk_run *run, const stk_work *work, const stk_recipe_sample *planned)
+{
+    return work->media ? work->media : run->set[planned->set_index].facts.media;
 }
 
 static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, stk_maker *maker,
@@ -117,7 +128,7 @@ static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, 
     if (!unit->request) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a unit of work");
     for (uint32_t k = 0; k < planned->media_count; k++) {
         const stk_recipe_media *const media = &recipe->media[planned->first_media + k];
-        const stk_media_facts *const facts = &set->facts.media[media->media_index];
+        const stk_media_facts *const facts = &media_of(run, work, planned)[media->media_index];
         const stk_str address = maker->sample.media[k].address;
         char *const copy = stk_pool_take(&work->pool, address.size_bytes + 1);
         if (!copy) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a unit of work");
@@ -129,26 +140,73 @@ static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, 
                                          .capacity_bytes = facts->size_bytes,
                                          .owner = unit};
     }
-    stk_sample_needs(run, recipe, planned, &unit->ticket_bytes, &unit->work_bytes);
+    stk_sample_needs(media_of(run, work, planned), recipe, planned, &unit->ticket_bytes, &unit->work_bytes);
     return STK_OK;
 }
 
-stk_status stk_work_take(stk_work *work, const stk_run *run, stk_plan_scratch *scratch, stk_maker *maker, uint64_t step, uint32_t rank,
-                         uint32_t world, uint32_t micro, stk_error *err)
+/* What a record that is drawn and cannot be used leaves behind. */
+typedef struct refusals {
+    uint32_t count; /* of draws */
+    const stk_reason *reason;
+    const stk_lazy_words *words;
+} refusals;
+
+static stk_status draw(stk_work *work, const stk_run *run, stk_plan_scratch *scratch, stk_lazy_facts *lazy, uint64_t step,
+                       uint32_t rank, uint32_t world, uint32_t micro, refusals *refused, stk_error *err)
 {
+    stk_plan_draw *draws;
+    stk_set_facts facts;
+    STK_TRY(stk_plan_draws(run->plan, scratch, step, rank, world, micro, &work->pool, &draws, &refused->count, err));
+    STK_TRY(stk_lazy_facts_find(lazy, draws, refused->count, &work->pool, &facts, &refused->words, err));
+    stk_reason *const reason = stk_pool_take(&work->pool, refused->count * sizeof *reason);
+    if (!reason) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a micro-batch");
+    refused->reason = reason;
+    work->media = facts.media;
+    return stk_plan_recipe_of(run->plan, step, rank, world, micro, draws, refused->count, &facts, &work->pool, &work->batch.recipe,
+                              reason, err);
+}
+
+static void note_refusal(stk_work *work, const stk_run *run, uint32_t sample_index, const refusals *refused)
+{
+    const stk_recipe_sample *const sample = &work->batch.recipe.sample[sample_index];
+    if (sample->row >= refused->count || sample->media_count) return; /* a filler by itself, or a filler image */
+    const stk_reason reason = refused->reason[sample->row];
+    if (reason == STK_REASON_NONE) return;
+    const stk_lazy_words *const words = &refused->words[sample->row];
+    stk_batch_note *const note = &work->batch.note[sample_index];
+    note->masked = true;
+    note->reason_number = reason;
+    note->stage = STK_STAGE_INDEX;
+    note->line = run->set[sample->set_index].facts.record[sample->record_index].line;
+    memcpy(note->id, words->id, sizeof note->id);
+    snprintf(note->reason, sizeof note->reason, "%s", stk_reason_text(reason));
+    if (words->message[0]) memcpy(note->message, words->message, sizeof note->message);
+    else if (reason == STK_REASON_OVERLONG) snprintf(note->message, sizeof note->message, "more tokens than max_tokens, %u", run->max_tokens);
+    else snprintf(note->message, sizeof note->message, "%s", stk_reason_text(reason));
+}
+
+stk_status stk_work_take(stk_work *work, const stk_run *run, stk_plan_scratch *scratch, stk_lazy_facts *lazy, stk_maker *maker,
+                         uint64_t step, uint32_t rank, uint32_t world, uint32_t micro, stk_error *err)
+{
+    refusals refused = {0};
     stk_batch *const batch = &work->batch;
     stk_pool_reset(&work->pool);
     work->unit_count = work->units_left = work->units_ticketed = work->units_ready = 0;
     work->status = STK_OK;
     work->slot = -1;
     work->prepared = false;
-    STK_TRY(stk_plan_recipe(run->plan, scratch, step, rank, world, micro, &work->pool, &batch->recipe, err));
+    work->media = NULL;
+    STK_TRY(lazy ? draw(work, run, scratch, lazy, step, rank, world, micro, &refused, err)
+                 : stk_plan_recipe(run->plan, scratch, step, rank, world, micro, &work->pool, &batch->recipe, err));
     STK_TRY(stk_slot_layout_init(&batch->layout, &batch->recipe, &run->form, err));
     batch->note = stk_pool_take(&work->pool, batch->recipe.sample_count * sizeof *batch->note);
     work->unit = stk_pool_take(&work->pool, batch->recipe.sample_count * sizeof *work->unit);
     if (!batch->note || !work->unit) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a micro-batch");
     for (uint32_t i = 0; i < batch->recipe.sample_count; i++) {
-        if (batch->recipe.sample[i].filler) continue;
+        if (batch->recipe.sample[i].filler) {
+            note_refusal(work, run, i, &refused);
+            continue;
+        }
         stk_unit *const unit = &work->unit[work->unit_count++];
         unit->sample_index = i;
         STK_TRY(take_unit(unit, work, run, maker, err));
@@ -246,7 +304,7 @@ static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker
     const stk_recipe_sample *const planned = &batch->recipe.sample[unit->sample_index];
     const stk_recipe_media *const media = &batch->recipe.media[planned->first_media + k];
     const stk_run_set *const set = &run->set[planned->set_index];
-    const stk_media_facts *const facts = &set->facts.media[media->media_index];
+    const stk_media_facts *const facts = &media_of(run, unit->work, planned)[media->media_index];
     const stk_request *const request = &unit->request[k];
     if (request->status < 0) {
         if (err) *err = request->error;

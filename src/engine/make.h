@@ -8,6 +8,7 @@
 
 #include <stoker/metrics.h>
 
+#include "engine/lazy_facts.h"
 #include "engine/run.h"
 #include "source/source.h"
 
@@ -35,6 +36,7 @@ typedef struct stk_unit {
 typedef struct stk_work {
     stk_batch batch;   /* first: what the reader gets */
     stk_pool pool;     /* recipe, notes, units, addresses; reset for each use */
+    const stk_media_facts *media; /* that the recipe's media indices are of; NULL: those of the data sets */
     uint64_t sequence; /* in the engine's order */
     int32_t slot;      /* of the arena; -1: none yet */
     bool prepared;     /* what belongs to no sample is written */
@@ -62,13 +64,16 @@ stk_status stk_maker_init(stk_maker *maker, const stk_run *run, size_t record_by
                           stk_error *err) STK_MUST_USE;
 void stk_maker_deinit(stk_maker *maker);
 
-/* Take: the recipe, the slot's layout, the units and their media's addresses.  work->pool is reset. */
-stk_status stk_work_take(stk_work *work, const stk_run *run, stk_plan_scratch *scratch, stk_maker *maker, uint64_t step, uint32_t rank,
-                         uint32_t world, uint32_t micro, stk_error *err) STK_MUST_USE;
+/* Take: the recipe, the slot's layout, the units and their media's addresses.  work->pool is reset.  lazy: finds the facts of a run with
+ * index: stream; NULL for the others.  A record that it finds to be of no use becomes a filler row, and its note says why. */
+stk_status stk_work_take(stk_work *work, const stk_run *run, stk_plan_scratch *scratch, stk_lazy_facts *lazy, stk_maker *maker,
+                         uint64_t step, uint32_t rank, uint32_t world, uint32_t micro, stk_error *err) STK_MUST_USE;
 
-/* Ticket and working memory of a sample, from facts. */
-void stk_sample_needs(const stk_run *run, const stk_recipe *recipe, const stk_recipe_sample *planned,
+/* Ticket and working memory of a sample, from the facts that its recipe's media indices are of. */
+void stk_sample_needs(const stk_media_facts *facts, const stk_recipe *recipe, const stk_recipe_sample *planned,
                       size_t *ticket_bytes, size_t *work_bytes);
+/* And the most that media of these bytes in all can take of a ticket. */
+size_t stk_ticket_bytes_most(size_t size_bytes, size_t media_count);
 
 /* Whether a failed fetch is a fault of the bytes, and which (architecture section 7). */
 bool stk_request_fault(const stk_request *request, stk_reason *reason);

@@ -46,7 +46,7 @@ static const stk_option_row rows[] = {
     {{"segment_multiple", "int", "1", "", 1, 1 << 20, S, WHOLE_RUN, "packed: each sample's place is a multiple of it (tensor and context parallel)"}, STK_KIND_INT, TOP(segment_multiple)},
     {{"window", "int", "4096", "", 1, 1 << 20, S, WHOLE_RUN, "packed: samples that are packed together"}, STK_KIND_INT, TOP(window)},
     {{"weights", "choice", "samples", "samples | tokens", 0, 0, S, WHOLE_RUN, "what the weights of data sets are shares of"}, STK_KIND_CHOICE, TOP(weights)},
-    {{"balance", "choice", "model+vision", "none | model | model+vision", 0, 0, S, WHOLE_RUN, "rows of a step are dealt to ranks so that the language model, or vision tower too, has the same to do on each"}, STK_KIND_CHOICE, TOP(balance)},
+    {{"balance", "choice", "auto", "auto | none | model | model+vision", 0, 0, S, WHOLE_RUN, "rows of a step are dealt to ranks so that the language model, or vision tower too, has the same to do on each; auto: model+vision, none with index: stream"}, STK_KIND_CHOICE, TOP(balance)},
     {{"modality", "choice", "mixed", "mixed | aligned", 0, 0, S, WHOLE_RUN, "aligned: a micro-batch has media on all ranks or on none"}, STK_KIND_CHOICE, TOP(modality)},
     {{"filler_image", "bool", "false", "", 0, 0, S, WHOLE_RUN, "a micro-batch without media carries a small image of no loss"}, STK_KIND_BOOL, TOP(filler_image)},
     {{"max_tokens", "int", "auto", "", 1, 1 << 30, S, WHOLE_RUN, "limit of a sample in tokens; auto: the model's"}, STK_KIND_INT, TOP(max_tokens)},
@@ -66,7 +66,7 @@ static const stk_option_row rows[] = {
     {{"allow_control_tokens", "list", "[]", "", 0, 0, S, PER_SET, "tokens that stay live under plain and sanitize"}, STK_KIND_LIST, SET(allow_control_tokens)},
     {{"tag_space", "choice", "keep", "keep | strip", 0, 0, S, PER_SET, "white space beside <image> tags; strip: as qwen-vl-finetune"}, STK_KIND_CHOICE, SET(tag_space)},
     {{"template", "template", "", "", 0, 0, S, PER_SET, "a published name, or a turn format; default: the checkpoint's"}, STK_KIND_TEMPLATE, SET(chat_template)},
-    {{"index", "choice", "auto", "auto | require | verify", 0, 0, NOT_S, WHOLE_RUN, "build what is missing, refuse to run without, or decode every medium once"}, STK_KIND_CHOICE, TOP(index)},
+    {{"index", "choice", "auto", "auto | require | verify | stream", 0, 0, S, WHOLE_RUN, "build what is missing, refuse to run without, or decode every medium once; stream, which is another stream: start at once, find facts when samples are drawn (docs/index-format.md)"}, STK_KIND_CHOICE, TOP(index)},
     {{"index_dir", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder of the index files; default: beside the manifest"}, STK_KIND_STRING, TOP(index_dir)},
     {{"errors.unusable", "share", "0.01", "", 0, 1, NOT_S, WHOLE_RUN, "share of unusable records of a data set that refuses the run, above 10"}, STK_KIND_SHARE, TOP(errors_unusable)},
     {{"errors.masked", "share", "0.001", "", 0, 1, NOT_S, WHOLE_RUN, "share of masked samples of a data set that stops the run, above 10"}, STK_KIND_SHARE, TOP(errors_masked)},
@@ -95,11 +95,6 @@ static const char *const later[] = {
     "requester_pays", "ca",           "io_threads", "hedge", "prices",     "engine",           "nice",
     "cpus",           "placement",  "run"};
 
-/* And values of choices. */
-static const struct {
-    const char *name, *value;
-} later_values[] = {{"index", "stream"}};
-
 bool stk_option_allows(const stk_option *option, const char *value)
 {
     const size_t length = strlen(value);
@@ -109,13 +104,6 @@ bool stk_option_allows(const stk_option *option, const char *value)
         if (length == size && strncmp(value, at, size) == 0) return true;
         at += bar ? size + 3 : size;
     }
-    return false;
-}
-
-bool stk_option_is_later(const char *name, const char *value)
-{
-    for (size_t i = 0; i < sizeof later_values / sizeof *later_values; i++)
-        if (strcmp(name, later_values[i].name) == 0 && strcmp(value, later_values[i].value) == 0) return true;
     return false;
 }
 

@@ -35,9 +35,8 @@ const stk_option_row *stk_option_rows(size_t *count);
 /* The row of a name, "data[].x" for those of a data set; NULL: none. */
 const stk_option_row *stk_option_find(const char *name);
 
-/* Whether a choice has this value, and whether a later release brings it. */
+/* Whether a choice has this value. */
 bool stk_option_allows(const stk_option *option, const char *value);
-bool stk_option_is_later(const char *name, const char *value);
 
 /* Fail with "unknown key" and the nearest known one of this prefix ("", "data[].", "limits."), or the release
  * note. */

@@ -291,9 +291,6 @@ static stk_status set_choice(const stk_yaml_reader *r, char **to, const yaml_nod
 {
     const char *const text = is_scalar(node) ? stk_yaml_text(node) : "";
     if (stk_option_allows(o, text)) return set_string(r, to, node, o->name);
-    if (stk_option_is_later(o->name, text))
-        return stk_yaml_fail(r, node, "%s: %s is not in this release: take one of %s", o->name, text,
-                             o->choices);
     return stk_yaml_fail(r, node, "%s: \"%.60s\" is none of: %s", o->name, text, o->choices);
 }
 

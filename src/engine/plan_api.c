@@ -71,7 +71,7 @@ void stk_plan_info_get(const stk_plan_view *view, stk_plan_info *info)
     const stk_run *const run = view->run;
     *info = (stk_plan_info){.steps = stk_plan_step_count(run->plan), .rows = stk_plan_row_count(run->plan),
                             .epoch_rows = stk_plan_epoch_rows(run->plan, 0), .not_selected = stk_plan_not_selected(run->plan),
-                            .world = view->world, .set_count = run->set_count, .packed = run->form.layout == STK_LAYOUT_PACKED,
+                            .world = view->world, .set_count = run->set_count, .packed = run->form.layout == STK_LAYOUT_PACKED, .only_rows = run->stream,
                             .fingerprint = run->fingerprint};
     info->epoch_steps = steps_of(run->rules, info->epoch_rows);
 }

@@ -39,8 +39,19 @@ static stk_plan_config plan_config(const stk_run *run, const stk_options *option
                              .pad_multiple = (uint32_t)options->pad_multiple, .row_tokens = (uint32_t)options->row_tokens,
                              .segment_multiple = (uint32_t)options->segment_multiple, .window = (uint32_t)options->window,
                              .uneven_is_error = strcmp(options->uneven, "error") == 0, .balance = run->rules->balance,
-                             .aligned = strcmp(options->modality, "aligned") == 0, .filler_image = options->filler_image,
+                             .aligned = strcmp(options->modality, "aligned") == 0, .filler_image = options->filler_image, .stream = run->stream,
                              .threads = (uint32_t)stk_run_thread_count(options)};
+}
+
+/* A text of more bytes has more than max_tokens tokens, whatever it says: composing characters (NFC) makes of at most so many bytes one. */
+enum { COMPOSED_BYTES = 4 };
+
+static void limit_texts(stk_run *run)
+{
+    run->text_limits = run->rules->limits;
+    if (!run->stream) return;
+    const uint64_t most = (uint64_t)run->max_tokens * stk_tokenizer_longest_bytes(run->tokenizer) * COMPOSED_BYTES;
+    if (most < run->text_limits.text_bytes) run->text_limits.text_bytes = most;
 }
 
 static stk_status open_template(stk_run_set *set, const char *model_folder, stk_error *err)
@@ -85,6 +96,7 @@ static stk_status find_stem(stk_run *run, stk_error *err)
 static stk_status prepare(stk_run *run, const stk_options *options, stk_error *err)
 {
     STK_TRY(stk_rules_make(&run->rules, options, err));
+    run->stream = run->rules->stream;
     STK_TRY(find_stem(run, err));
     STK_TRY(stk_quarantine_create(&run->quarantine, run->stem, err));
     STK_TRY(stk_tokenizer_open(&run->tokenizer, run->rules->model_folder, err));
@@ -92,6 +104,7 @@ static stk_status prepare(stk_run *run, const stk_options *options, stk_error *e
     run->max_tokens = options->max_tokens ? (uint32_t)options->max_tokens : run->model.max_tokens;
     const stk_plan_config config = plan_config(run, options);
     run->max_tokens = stk_plan_sample_tokens(&config);
+    limit_texts(run);
     run->form = (stk_batch_form){.layout = run->rules->layout, .targets = run->rules->targets, .pixels = run->rules->pixels,
                                  .model = &run->model};
     STK_TRY(stk_image_spec_create(&run->image, &run->model, run->rules->profile, run->form.pixels, &run->rules->limits, stk_cpu_detect(), err));
@@ -176,7 +189,7 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
                            .index_dir = run->rules->index_dir,
                            .record_rules = &set->rules->record,
                            .survey = &survey,
-                           .mode = require ? STK_INDEX_REQUIRE : verify ? STK_INDEX_VERIFY : STK_INDEX_AUTO,
+                           .mode = run->stream ? STK_INDEX_STREAM : require ? STK_INDEX_REQUIRE : verify ? STK_INDEX_VERIFY : STK_INDEX_AUTO,
                            .ignore_excluded = run->ignore_excluded,
                            .recheck = verify || run->recheck_media,
                            .threads = options->workers < 0 ? 0 : stk_run_thread_count(options),
@@ -212,7 +225,8 @@ stk_status stk_run_open(stk_run **out, const stk_options *options, const stk_ind
     stk_run *const run = *out;
     stk_status status = STK_OK;
     for (uint32_t i = 0; status == STK_OK && i < run->set_count; i++) status = stk_run_open_index(run, options, i, progress, NULL, err);
-    for (uint32_t i = 0; status == STK_OK && i < run->set_count; i++)
+    /* With stream it is found out while it runs (deliver.c). */
+    for (uint32_t i = 0; status == STK_OK && !run->stream && i < run->set_count; i++)
         status = stk_unusable_check(run, &run->set[i], options->errors_unusable, err);
     if (status == STK_OK) status = open_plan(run, options, err);
     if (status < 0) {

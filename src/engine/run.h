@@ -41,6 +41,8 @@ typedef struct stk_run {
     stk_plan *plan;          /* NULL before stk_run_plan */
     stk_fingerprint fingerprint;
     uint32_t max_tokens;     /* of a sample */
+    bool stream;             /* index: stream: facts have records only */
+    stk_limits text_limits;  /* the rules' limits; with stream, text_bytes is no more than max_tokens tokens can have */
     bool recheck_media;      /* set before stk_run_open_index: look again at media that could not be used */
     bool ignore_excluded;    /* likewise: open as if no list left records out */
     atomic_uint references;

@@ -256,7 +256,7 @@ static stk_status resolve_batch(resolver *r)
 static stk_status resolve_run(resolver *r)
 {
     static const char *const layouts[] = {"padded", "flat", "packed", NULL};
-    static const char *const balances[] = {"none", "model", "model+vision", NULL};
+    static const char *const balances[] = {"none", "model", "model+vision", "auto", NULL};
     static const char *const targets[] = {"hf", "shifted", NULL};
     static const char *const profiles[] = {"hf", "pil-11", "pil-12", "pil-13", "qwen-vl-utils", "pil", NULL};
     static const char *const forms[] = {"uint8", "float32", "bfloat16", NULL};
@@ -276,7 +276,9 @@ static stk_status resolve_run(resolver *r)
     rules->pixels = (stk_pixel_form)choice(o->pixels, forms);
     const int profile = choice(o->profile, profiles);
     rules->profile = profiles[profile + 1] ? (stk_profile)profile : STK_PROFILE_PIL_13; /* the last name is a second one */
-    rules->balance = (stk_balance)choice(o->balance, balances);
+    rules->stream = strcmp(o->index, "stream") == 0;
+    const int balance = choice(o->balance, balances);
+    rules->balance = balances[balance + 1] ? (stk_balance)balance : rules->stream ? STK_BALANCE_NONE : STK_BALANCE_BOTH;
     STK_TRY(resolve_batch(r));
     rules->set = stk_alloc_array(STK_TAG_OPTIONS, o->data_count, sizeof *rules->set);
     if (!rules->set) return nomem(r);

@@ -42,6 +42,7 @@ typedef struct stk_rules {
     stk_batch_piece *batch;    /* the schedule, batch_count > 0 */
     uint32_t batch_count;
     stk_balance balance;
+    bool stream;               /* index: stream */
     stk_set_rules *set;
     uint32_t set_count;
     stk_pool pool;             /* owns all strings */

@@ -5,7 +5,7 @@
 
 #include <stoker/sample.h>
 
-#include "engine/run.h"
+#include "engine/lazy_facts.h"
 #include "schema/derive.h"
 #include "source/source.h"
 
@@ -19,6 +19,9 @@ struct stk_sample_view {
     stk_run *run;
     uint32_t set_index;
     uint64_t record_index;
+    const stk_set_facts *facts; /* the data set's; with index: stream `found`, of this record alone */
+    uint64_t facts_index;       /* of the record in them */
+    stk_set_facts found;
     char id[96];
     stk_sample sample;
     stk_buffer record;
@@ -49,13 +52,37 @@ static uint64_t find_in_set(const stk_set_facts *facts, char mark, const char *r
     return UINT64_MAX;
 }
 
+/* Without an index ids are known only from the records themselves: one after the other. */
+static stk_status find_by_reading(stk_sample_view *v, const char *id, stk_error *err)
+{
+    const stk_run_set *const set = &v->run->set[v->set_index];
+    for (uint64_t r = 0; r < set->facts.record_count; r++) {
+        char own[96];
+        stk_reason reason;
+        stk_error unheard;
+        if (set->facts.record[r].size_bytes > v->run->rules->limits.record_bytes) continue;
+        STK_TRY(stk_run_read_record(v->run, v->set_index, r, &v->record, err));
+        const stk_str record = {(const char *)v->record.data, v->record.size_bytes};
+        const stk_status status = stk_record_parse(&v->sample, &set->rules->record, record, &reason, &unheard);
+        if (status < 0 && status != STK_ERR_RECORD) return stk_fail(err, status, "%s", unheard.message);
+        if (!v->sample.id.data) continue;
+        stk_run_sample_id(v->run, v->set_index, r, v->sample.id, own);
+        if (strcmp(own, id) != 0) continue;
+        v->record_index = r;
+        return STK_OK;
+    }
+    v->record_index = UINT64_MAX;
+    return STK_OK;
+}
+
 static stk_status find(stk_sample_view *v, const char *id, stk_error *err)
 {
     for (uint32_t i = 0; i < v->run->set_count; i++) {
         const size_t length = strlen(v->run->set[i].name);
         if (strncmp(id, v->run->set[i].name, length) != 0 || (id[length] != '/' && id[length] != '#')) continue;
         v->set_index = i;
-        v->record_index = find_in_set(&v->run->set[i].facts, id[length], id + length + 1);
+        if (v->run->stream && id[length] == '/') STK_TRY(find_by_reading(v, id, err));
+        else v->record_index = find_in_set(&v->run->set[i].facts, id[length], id + length + 1);
         if (v->record_index != UINT64_MAX) return STK_OK;
         return stk_fail(err, STK_ERR_USAGE, "%.60s has no such sample: %.90s", v->run->set[i].name, id);
     }
@@ -75,11 +102,31 @@ static stk_status encode(stk_sample_view *v, stk_error *err)
     return stk_text_encode(&v->tokens, v->run->tokenizer, set->chat_template, &set->rules->text, &v->sample, v->text, &reason, err);
 }
 
+/* With index: stream, the facts of this record. */
+static stk_status find_facts(stk_sample_view *v, stk_error *err)
+{
+    v->facts = &v->run->set[v->set_index].facts;
+    v->facts_index = v->record_index;
+    if (!v->run->stream) return STK_OK;
+    stk_lazy_facts *lazy;
+    STK_TRY(stk_lazy_facts_create(&lazy, v->run, 1, err));
+    const stk_plan_draw draw = {.set_index = v->set_index, .record_index = v->record_index};
+    const stk_lazy_words *words;
+    const stk_status status = stk_lazy_facts_find(lazy, &draw, 1, &v->pool, &v->found, &words, err);
+    stk_lazy_facts_destroy(lazy);
+    STK_TRY(status);
+    v->facts = &v->found;
+    v->facts_index = 0;
+    if (!v->found.record[0].reason) return STK_OK;
+    return stk_fail(err, STK_ERR_RECORD, "the sample is unusable: %s", words->message);
+}
+
 static stk_status lay_out(stk_sample_view *v, stk_error *err)
 {
     const stk_run_set *const set = &v->run->set[v->set_index];
     stk_record_size size;
-    stk_record_derive(&size, &set->facts, v->record_index, &v->run->model, &set->pixels, UINT32_MAX);
+    STK_TRY(find_facts(v, err));
+    stk_record_derive(&size, v->facts, v->facts_index, &v->run->model, &set->pixels, UINT32_MAX);
     if (size.reason != STK_REASON_NONE) return stk_fail(err, STK_ERR_RECORD, "the sample is unusable: %s", stk_reason_text(size.reason));
     stk_recipe_sample *const sample = stk_pool_take(&v->pool, sizeof *sample);
     stk_recipe_media *const media = stk_pool_take(&v->pool, v->sample.media_count * sizeof *media);
@@ -90,7 +137,7 @@ static stk_status lay_out(stk_sample_view *v, stk_error *err)
     v->recipe = (stk_recipe){.world = 1, .micro_count = 1, .row_count = 1, .sample_count = 1, .sample = sample, .media = media,
                              .row_tokens = size.token_count, .token_count = size.token_count};
     for (uint32_t k = 0; k < v->sample.media_count; k++)
-        stk_recipe_add_media(&v->recipe, &set->facts, set->facts.record[v->record_index].first_media + k, &v->run->model, &set->pixels);
+        stk_recipe_add_media(&v->recipe, v->facts, v->facts->record[v->facts_index].first_media + k, &v->run->model, &set->pixels);
     /* Of the fields only those of text are looked at, as hf has them. */
     v->form = (stk_batch_form){.layout = STK_LAYOUT_PADDED, .targets = STK_TARGETS_HF, .pixels = STK_PIXELS_UINT8, .model = &v->run->model};
     STK_TRY(stk_slot_layout_init(&v->layout, &v->recipe, &v->form, err));
@@ -146,7 +193,7 @@ static stk_status open_image(stk_sample_view *v, stk_source *source, uint32_t k,
 {
     const stk_run_set *const set = &v->run->set[v->set_index];
     const stk_recipe_media *const media = &v->recipe.media[k];
-    const stk_media_facts *const facts = &set->facts.media[media->media_index];
+    const stk_media_facts *const facts = &v->facts->media[media->media_index];
     viewed_image *const image = &v->images[k];
     const stk_str address = v->sample.media[k].address;
     snprintf(image->address, sizeof image->address, "%.*s", (int)(address.size_bytes < 4000 ? address.size_bytes : 4000), address.data);

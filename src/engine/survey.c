@@ -32,6 +32,7 @@ typedef struct survey_worker {
     uint8_t *heads;          /* their buffers */
     uint8_t *longer;         /* for one that needs more */
     size_t longer_bytes;
+    bool defers;             /* see stk_survey_defer */
     stk_image_scratch *image; /* when something is decoded */
     uint8_t *pixels;
     stk_text_scratch *text;
@@ -60,7 +61,7 @@ static stk_status open_worker(void **worker, void *context, stk_error *err)
     if (!w) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a worker of the index");
     w->run = of->run;
     w->set = &of->run->set[of->set_index];
-    const stk_status status = stk_text_scratch_create(&w->text, &w->run->rules->limits, err);
+    const stk_status status = stk_text_scratch_create(&w->text, &w->run->text_limits, err);
     if (status < 0) {
         close_worker(w);
         return status;
@@ -260,6 +261,10 @@ static stk_status probe_longer(survey_worker *w, stk_survey_media *media, bool w
         const stk_status status = read_header(w, media, bytes, err);
         if (status != STK_AGAIN) return status;
     }
+    if (w->defers && media->facts.size_bytes > LONGER_BYTES) {
+        media->deferred = true;
+        return STK_OK;
+    }
     STK_TRY(read_longer(w, media, media->facts.size_bytes, &bytes, err));
     if (media->facts.reason != STK_REASON_NONE) return STK_OK;
     media->facts.size_bytes = bytes.size_bytes; /* as much as there is now */
@@ -280,7 +285,7 @@ static void submit(survey_worker *w, size_t at, stk_survey_media *media, size_t 
 {
     survey_request *const r = &w->request[at];
     media->facts = (stk_media_facts){.kind = (uint8_t)media->kind, .orientation = 1};
-    media->header_read = false;
+    media->header_read = media->deferred = false;
     r->media = media;
     r->request = (stk_request){.address = media->address,
                                .places = w->set->places,
@@ -363,4 +368,20 @@ static stk_status encode(void *worker, const stk_sample *sample, stk_text_facts 
 stk_survey stk_survey_of(stk_survey_context *context)
 {
     return (stk_survey){.context = context, .open = open_worker, .close = close_worker, .probe = probe, .encode = encode};
+}
+
+void stk_survey_point(void *worker, uint32_t set_index)
+{
+    survey_worker *const w = worker;
+    w->set = &w->run->set[set_index];
+}
+
+void stk_survey_defer(void *worker, bool defers)
+{
+    survey_worker *const w = worker;
+    w->defers = defers;
+    if (!defers || w->longer_bytes <= LONGER_BYTES) return;
+    stk_free(w->longer);
+    w->longer = NULL;
+    w->longer_bytes = 0;
 }

@@ -15,4 +15,10 @@ typedef struct stk_survey_context {
 /* The table for a data set of a prepared run; context is the caller's and outlives the survey. */
 stk_survey stk_survey_of(stk_survey_context *context);
 
+/* For lazy facts.  A worker goes on with another data set of its run. */
+void stk_survey_point(void *worker, uint32_t set_index);
+/* A worker that defers reads no medium whole, which may take as much memory as the largest: it sets `deferred` instead.  When
+ * it begins to defer, the memory of what it read whole goes. */
+void stk_survey_defer(void *worker, bool defers);
+
 #endif

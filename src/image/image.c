@@ -633,6 +633,28 @@ static size_t resize_bytes(const stk_image_info *info, uint32_t length_px, uint3
            stk_axis_bytes(info->height_px, line_count, true);
 }
 
+size_t stk_image_work_most(uint64_t media_px, uint32_t factor, uint64_t target_px)
+{
+    enum {
+        MOST_RATIO = 200,
+        TARGET_RATIO = 4 * MOST_RATIO, /* rounding to the factor makes a short side at most half as long, a long one half as long again */
+        MOST_SIDE_PX = 1 << 24,
+        SOURCE_TAPS_BYTES = 64 /* of a table, per pixel that it is made from */
+    };
+    const uint64_t source_px = (uint64_t)sqrt((double)media_px * MOST_RATIO) + 1,
+                   long_px = (uint64_t)sqrt((double)target_px * TARGET_RATIO) + factor;
+    uint64_t side_px = source_px > long_px ? source_px : long_px;
+    if (side_px > MOST_SIDE_PX) side_px = MOST_SIDE_PX;
+    /* The ring has four rows for each row that a target's is made from, and four more; with the sides' product given they are the most where
+     * the target is as low as it can be. */
+    const uint64_t ring = 3 * (4 * (media_px / factor + side_px) + 4 * side_px) + 8 * (4 * source_px + 8);
+    layout l;
+    if (!plan_layout(&l, (uint32_t)side_px, (uint32_t)side_px, 8, true, MAX_PATCH_PX)) return SIZE_MAX / 4;
+    const uint64_t tables = 2 * (stk_axis_bytes((uint32_t)side_px, (uint32_t)side_px, true) + SOURCE_TAPS_BYTES * side_px);
+    const uint64_t codec = STK_CODEC_TIFF_BASE_BYTES + 2 * source_px * STK_CODEC_SIDE_BYTES + media_px * STK_CODEC_WHOLE_BYTES;
+    return (size_t)(l.total_bytes + ring + tables + codec);
+}
+
 size_t stk_image_work_bytes(const stk_image_info *info, uint32_t target_width_px, uint32_t target_height_px)
 {
     if (!target_width_px || !target_height_px || !info->width_px || !info->height_px) return 0;

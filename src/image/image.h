@@ -69,6 +69,10 @@ void stk_image_scratch_destroy(stk_image_scratch *scratch);
  * format, and of all formats when that is not known either (a size that the record stated). */
 size_t stk_image_work_bytes(const stk_image_info *info, uint32_t target_width_px, uint32_t target_height_px);
 
+/* And of any image that the size rule takes (sides of a ratio of at most 200), of at most media_px pixels, whose target has at most target_px
+ * pixels and sides that are multiples of factor: what must be charged when nothing else is known. */
+size_t stk_image_work_most(uint64_t media_px, uint32_t factor, uint64_t target_px);
+
 /* Where the time of stk_image_patches went, and what it moved; added to, never reset. */
 typedef struct stk_image_times {
     stk_ns decode_ns, transform_ns;

@@ -28,6 +28,7 @@ typedef struct stk_survey_media {
     uint32_t stated_width_px, stated_height_px; /* by the record; 0: not stated, read the header */
     stk_media_facts facts; /* the answer */
     bool header_read;      /* the answer took bytes of the medium */
+    bool deferred;         /* there is no answer yet: it takes the whole medium (only for who asked to be told) */
     stk_error error;       /* words for facts.reason, when it is not STK_REASON_NONE */
 } stk_survey_media;
 

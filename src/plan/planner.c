@@ -207,6 +207,16 @@ uint32_t stk_plan_micro_count(const stk_plan *plan, uint64_t step, uint32_t worl
     return micros_of(&plan->config, stk_plan_batch(plan, step), world);
 }
 
+uint64_t stk_plan_row_tokens_most(const stk_plan *plan, uint32_t rows)
+{
+    const stk_plan_config *const c = &plan->config;
+    if (c->layout == STK_LAYOUT_PACKED) return c->row_tokens;
+    if (c->pad_to) return c->pad_to;
+    const uint64_t samples = (uint64_t)c->max_tokens * (c->layout == STK_LAYOUT_FLAT ? rows : 1);
+    const uint64_t tokens = samples + (stk_plan_may_fill_image(c) ? STK_FILLER_IMAGE_TOKENS : 0);
+    return (tokens + c->pad_multiple - 1) / c->pad_multiple * c->pad_multiple;
+}
+
 uint64_t stk_plan_micros_before(const stk_plan *plan, uint64_t step, uint32_t world)
 {
     const stk_plan_config *const c = &plan->config;

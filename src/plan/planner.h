@@ -88,6 +88,8 @@ uint64_t stk_plan_step_rows(const stk_plan *plan, uint64_t step);
 uint32_t stk_plan_rank_rows(const stk_plan *plan, uint64_t step, uint32_t world);
 uint32_t stk_plan_micro_rows(const stk_plan *plan, uint64_t step, uint32_t world);
 uint32_t stk_plan_micro_count(const stk_plan *plan, uint64_t step, uint32_t world);
+/* Tokens of a row (flat: of the one joined row) at most, with so many rows in a micro-batch and each sample as long as it may be. */
+uint64_t stk_plan_row_tokens_most(const stk_plan *plan, uint32_t rows);
 /* Micro-batches of a rank before a step; step <= step_count.  And the step and micro of the at-th. */
 uint64_t stk_plan_micros_before(const stk_plan *plan, uint64_t step, uint32_t world);
 void stk_plan_micro_at(const stk_plan *plan, uint64_t at, uint32_t world, uint64_t *step, uint32_t *micro);

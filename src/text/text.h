@@ -26,6 +26,8 @@ stk_str stk_tokenizer_added_text(const stk_tokenizer *tokenizer, size_t index);
 
 /* The id of a token's text, -1 if there is none. */
 int32_t stk_tokenizer_id(const stk_tokenizer *tokenizer, stk_str token);
+/* Of its longest token: a text of n bytes has at least n divided by this tokens, where NFC leaves it as it is. */
+uint32_t stk_tokenizer_longest_bytes(const stk_tokenizer *tokenizer);
 /* The bytes of an id (decoded from the byte map), data NULL if there is none. */
 stk_str stk_tokenizer_token(const stk_tokenizer *tokenizer, int32_t id);
 /* The special ids that stoker itself writes; a missing one is STK_ERR_MODEL. */

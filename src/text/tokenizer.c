@@ -100,6 +100,16 @@ int32_t stk_tokenizer_id(const stk_tokenizer *tokenizer, stk_str token)
     return stk_vocab_find(tokenizer, token.data, token.size_bytes);
 }
 
+uint32_t stk_tokenizer_longest_bytes(const stk_tokenizer *tokenizer)
+{
+    size_t longest = 1;
+    for (uint32_t i = 0; i < tokenizer->entry_count; i++)
+        if (tokenizer->entry[i].size_bytes > longest) longest = tokenizer->entry[i].size_bytes;
+    for (uint32_t i = 0; i < tokenizer->added_count; i++)
+        if (tokenizer->added[i].text.size_bytes > longest) longest = tokenizer->added[i].text.size_bytes;
+    return (uint32_t)longest;
+}
+
 stk_str stk_tokenizer_token(const stk_tokenizer *tokenizer, int32_t id)
 {
     if (id >= 0 && (uint32_t)id < tokenizer->entry_count) {

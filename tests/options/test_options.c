@@ -204,7 +204,6 @@ static void what_a_later_release_brings_is_named_as_such(void)
 {
     const char *const keys[] = {"engine: process", "cache: /x", "run: a"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) expect_refused(keys[i], 1, "not in this release");
-    expect_refused("index: stream\n", 1, "not in this release");
 }
 
 /* The same keys over those of the run; the order of the files and one epoch, unless they say otherwise. */
