@@ -2,6 +2,8 @@
 #include "plan/order.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "plan/blend.h"
 #include "plan/usable.h"
@@ -21,47 +23,104 @@ struct stk_order {
 
 /* --- what takes part --- */
 
-/* Without facts every record takes part that no list leaves out; `first` counts these. */
-static void find_records(stk_order *order, const stk_plan_set *set, stk_usable *usable)
+enum { CHUNK = 1 << 16 /* records, a multiple of a word's */, THREADS_MAX = 64 };
+
+/* A walk over a set's records by several threads, a chunk at a time; what it gathers does not depend on who takes which. */
+typedef struct scan {
+    const stk_plan_config *config;
+    const stk_plan_set *set;
+    stk_usable *usable;
+    void (*visit)(struct scan *scan, uint64_t first, uint64_t end);
+    atomic_uint_fast64_t next;         /* chunk */
+    atomic_uint_fast64_t usable_count; /* whether where lets them pass or not */
+    atomic_uint_fast64_t refused;      /* the first over-long one that is an error; UINT64_MAX: none */
+    atomic_uint_fast64_t tokens;
+} scan;
+
+static void *scan_chunks(void *context)
 {
-    uint64_t taken = 0;
-    for (uint64_t r = 0; r < set->facts.record_count; r++) {
-        if (set->facts.record[r].reason != STK_REASON_NONE) continue;
-        if (set->first && taken == set->first) {
-            order->not_selected++;
-            continue;
-        }
-        stk_usable_add(usable, r);
-        taken++;
-    }
+    scan *const s = context;
+    const uint64_t count = s->set->facts.record_count;
+    for (uint64_t first; (first = CHUNK * atomic_fetch_add(&s->next, 1)) < count;) s->visit(s, first, first + CHUNK < count ? first + CHUNK : count);
+    return NULL;
 }
 
-static stk_status find_usable(stk_order *order, uint32_t set_index, stk_error *err)
+/* The caller's thread and as many more as there are to be had. */
+static void run_scan(scan *s)
+{
+    pthread_t thread[THREADS_MAX];
+    uint32_t started = 0;
+    const uint64_t chunks = s->set->facts.record_count / CHUNK + 1;
+    for (; started + 1 < s->config->threads && started + 1 < chunks && started < THREADS_MAX; started++)
+        if (pthread_create(&thread[started], NULL, scan_chunks, s)) break;
+    (void)scan_chunks(s);
+    for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
+}
+
+static stk_record_size size_of(const scan *s, uint64_t record_index)
+{
+    stk_record_size size;
+    stk_record_derive(&size, &s->set->facts, record_index, s->config->model, &s->set->pixels, s->config->max_tokens);
+    return size;
+}
+
+/* Without facts (index: stream) every record takes part that no list leaves out. */
+static void find_records(scan *s, uint64_t first, uint64_t end)
+{
+    uint64_t count = 0;
+    for (uint64_t r = first; r < end; r++) {
+        if (s->set->facts.record[r].reason != STK_REASON_NONE) continue;
+        stk_usable_add(s->usable, r);
+        count++;
+    }
+    atomic_fetch_add(&s->usable_count, count);
+}
+
+static void find_usable(scan *s, uint64_t first, uint64_t end)
+{
+    uint64_t count = 0, refused = UINT64_MAX;
+    stk_selection selection = {.where = s->set->where};
+    for (uint64_t r = first; r < end; r++) {
+        const stk_record_size size = size_of(s, r);
+        const bool is_refused = size.reason == STK_REASON_OVERLONG && s->set->overlong_is_error;
+        if (size.reason != STK_REASON_NONE && !is_refused) continue;
+        count += !is_refused;
+        if (!stk_selection_takes(&selection, &s->set->facts, r, &size, &s->set->pixels)) continue;
+        stk_usable_add(s->usable, r);
+        if (is_refused && refused == UINT64_MAX) refused = r;
+    }
+    atomic_fetch_add(&s->usable_count, count);
+    uint64_t lowest = atomic_load(&s->refused);
+    while (refused < lowest && !atomic_compare_exchange_weak(&s->refused, &lowest, refused)) {}
+}
+
+static void sum_tokens(scan *s, uint64_t first, uint64_t end)
+{
+    uint64_t tokens = 0;
+    for (uint64_t r = first; r < end; r++)
+        if (stk_usable_has(s->usable, r)) tokens += size_of(s, r).token_count;
+    atomic_fetch_add(&s->tokens, tokens);
+}
+
+static stk_status find_set(stk_order *order, uint32_t set_index, stk_error *err)
 {
     const stk_plan_config *const c = order->config;
     const stk_plan_set *const set = &c->set[set_index];
     stk_usable *const usable = &order->usable[set_index];
-    stk_selection selection = {.where = set->where, .first = set->first};
     STK_TRY(stk_usable_init(usable, set->facts.record_count, err));
-    if (c->stream) find_records(order, set, usable);
-    for (uint64_t r = 0; !c->stream && r < set->facts.record_count; r++) {
-        stk_record_size size;
-        stk_record_derive(&size, &set->facts, r, c->model, &set->pixels, c->max_tokens);
-        const bool refused = size.reason == STK_REASON_OVERLONG && set->overlong_is_error;
-        if (size.reason != STK_REASON_NONE && !refused) continue;
-        if (!stk_selection_takes(&selection, &set->facts, r, &size, &set->pixels)) {
-            order->not_selected += !refused;
-        } else if (!refused) {
-            stk_usable_add(usable, r);
-        } else {
-            const stk_record_facts *const record = &set->facts.record[r];
-            return stk_fail_at(err, STK_ERR_RECORD, set->facts.file[record->file_index], record->line,
-                               "the sample has %u tokens, over the limit of %u: raise max_tokens (packed: row_tokens), "
-                               "lower max_pixels, or set overlong: drop or shrink",
-                               size.token_count, c->max_tokens);
-        }
-    }
+    scan s = {.config = c, .set = set, .usable = usable, .visit = c->stream ? find_records : find_usable, .refused = UINT64_MAX};
+    run_scan(&s);
     stk_usable_count(usable);
+    if (set->first) stk_usable_cut(usable, set->first);
+    const uint64_t refused = atomic_load(&s.refused);
+    if (refused != UINT64_MAX && stk_usable_has(usable, refused)) {
+        const stk_record_facts *const record = &set->facts.record[refused];
+        return stk_fail_at(err, STK_ERR_RECORD, set->facts.file[record->file_index], record->line,
+                           "the sample has %u tokens, over the limit of %u: raise max_tokens (packed: row_tokens), "
+                           "lower max_pixels, or set overlong: drop or shrink",
+                           size_of(&s, refused).token_count, c->max_tokens);
+    }
+    order->not_selected += atomic_load(&s.usable_count) - usable->usable_count;
     order->rows_before[set_index + 1] = order->rows_before[set_index] + usable->usable_count;
     return STK_OK;
 }
@@ -98,17 +157,9 @@ static stk_status check_sets(const stk_order *order, stk_error *err)
 /* Mean tokens of a set's records, for weights by tokens; a sum over all that take part. */
 static double mean_tokens(const stk_order *order, uint32_t set_index)
 {
-    const stk_plan_config *const c = order->config;
-    const stk_plan_set *const set = &c->set[set_index];
-    const uint64_t count = stk_order_set_records(order, set_index);
-    uint64_t sum = 0;
-    for (uint64_t k = 0; k < count; k++) {
-        stk_record_size size;
-        stk_record_derive(&size, &set->facts, stk_usable_select(&order->usable[set_index], k), c->model, &set->pixels,
-                          c->max_tokens);
-        sum += size.token_count;
-    }
-    return (double)sum / (double)count;
+    scan s = {.config = order->config, .set = &order->config->set[set_index], .usable = &order->usable[set_index], .visit = sum_tokens};
+    run_scan(&s);
+    return (double)atomic_load(&s.tokens) / (double)stk_order_set_records(order, set_index);
 }
 
 /* Weights as whole numbers: in millionths, so that 0.7 and 0.3 are 7 to 3; of tokens, as shares of 2^40. */
@@ -173,7 +224,7 @@ stk_status stk_order_create(stk_order **out, const stk_plan_config *config, stk_
     order->usable = stk_alloc_array(STK_TAG_PLAN, config->set_count, sizeof *order->usable);
     order->rows_before = stk_alloc_array(STK_TAG_PLAN, config->set_count + (size_t)1, sizeof *order->rows_before);
     stk_status status = order->usable && order->rows_before ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: the plan");
-    for (uint32_t i = 0; status == STK_OK && i < config->set_count; i++) status = find_usable(order, i, err);
+    for (uint32_t i = 0; status == STK_OK && i < config->set_count; i++) status = find_set(order, i, err);
     if (status == STK_OK) status = check_sets(order, err);
     if (status == STK_OK) status = find_rates(order, err);
     if (status < 0) {

@@ -29,6 +29,15 @@ void stk_usable_count(stk_usable *usable)
     }
 }
 
+void stk_usable_cut(stk_usable *usable, uint64_t most)
+{
+    if (usable->usable_count <= most) return;
+    const uint64_t first = stk_usable_select(usable, most), words = usable->block_count * BLOCK_WORDS;
+    usable->word[first / 64] &= ((uint64_t)1 << first % 64) - 1;
+    for (uint64_t at = first / 64 + 1; at < words; at++) usable->word[at] = 0;
+    stk_usable_count(usable);
+}
+
 uint64_t stk_usable_select(const stk_usable *usable, uint64_t k)
 {
     /* The last block that starts at or before k. */

@@ -14,8 +14,13 @@ typedef struct stk_usable {
 
 /* An empty set of record_count records.  deinit frees. */
 stk_status stk_usable_init(stk_usable *usable, uint64_t record_count, stk_error *err) STK_MUST_USE;
-void stk_usable_add(stk_usable *usable, uint64_t record_index); /* before count */
+void stk_usable_add(stk_usable *usable, uint64_t record_index); /* before count; records of one word by one thread */
 void stk_usable_count(stk_usable *usable);                      /* after the last add */
+void stk_usable_cut(stk_usable *usable, uint64_t most);         /* after count: keep the first `most` only */
+static inline bool stk_usable_has(const stk_usable *usable, uint64_t record_index)
+{
+    return usable->word[record_index / 64] >> record_index % 64 & 1;
+}
 /* The k-th usable record, from 0; k < usable_count. */
 uint64_t stk_usable_select(const stk_usable *usable, uint64_t k);
 void stk_usable_deinit(stk_usable *usable);

@@ -98,8 +98,79 @@ static void the_kth_usable_record_is_found_without_a_list(void)
         for (uint64_t r = 0; r < count; r++)
             if (stk_mix64(r) % 3 == 0) CHECK_INT(stk_usable_select(&usable, k++), r);
         CHECK_INT(usable.usable_count, k);
+        const uint64_t kept = k / 3;
+        stk_usable_cut(&usable, kept);
+        CHECK_INT(usable.usable_count, kept);
+        for (uint64_t r = 0, left = kept; r < count; r++) {
+            const bool has = stk_mix64(r) % 3 == 0 && left > 0;
+            left -= has;
+            CHECK_INT(stk_usable_has(&usable, r), has);
+        }
         stk_usable_deinit(&usable);
     }
+}
+
+/* What takes part does not depend on how many threads look: sets of several chunks of theirs, with where, first and what is refused. */
+static void threads_find_the_same_records(void)
+{
+    enum { MANY = 200000 };
+    stk_record_facts *const record = calloc(MANY, sizeof *record);
+    stk_text_facts *const text = calloc(MANY, sizeof *text);
+    for (uint64_t r = 0; r < MANY; r++) {
+        record[r] = (stk_record_facts){.line = r + 1, .reason = stk_mix64(r) % 7 == 0 ? STK_REASON_TAGS : STK_REASON_NONE};
+        text[r] = (stk_text_facts){.token_count = (uint32_t)(10 + stk_mix64(r + 1) % 90), .supervised_count = 1};
+    }
+    stk_where where;
+    stk_error err;
+    CHECK_OK(stk_where_parse(&where, "tokens >= 30", &err), err);
+    stk_plan_set set = {.name = "many", .facts = {.record = record, .text = text, .record_count = MANY, .file = manifest_names, .file_count = 1},
+                        .pixels = {.min_px = 65536, .max_px = 16777216}, .where = &where, .epochs_milli = 1000, .weight = 1};
+    uint64_t usable = 0, selected = 0, last = 0;
+    for (uint64_t r = 0; r < MANY; r++) {
+        usable += record[r].reason == STK_REASON_NONE;
+        selected += record[r].reason == STK_REASON_NONE && text[r].token_count >= 30;
+        if (selected <= 100000) last = r;
+    }
+    for (uint32_t threads = 1; threads <= 100; threads = threads * 3 + 1)
+        for (int kind = 0; kind < 3; kind++) {
+            set.first = kind == 0 ? 0 : 100000;
+            stk_plan_config config = config_of(&set, 1);
+            config.threads = threads;
+            config.weights_of_tokens = kind == 2;
+            config.shuffle = false;
+            stk_plan *plan = plan_of(&config);
+            const uint64_t expected = set.first ? set.first : selected;
+            CHECK_INT(stk_plan_epoch_rows(plan, 0), expected);
+            CHECK_INT(stk_plan_not_selected(plan), usable - expected);
+            if (set.first) {
+                stk_pool pool;
+                stk_recipe recipe;
+                stk_pool_init(&pool, STK_TAG_PLAN);
+                CHECK_OK(recipe_of(plan, expected / 8 - 1, 0, 1, 0, &pool, &recipe, &err), err);
+                CHECK(recipe.sample[7].record_index <= last && recipe.sample[0].record_index + 200 > last);
+                stk_pool_deinit(&pool);
+            }
+            close_plan(plan);
+        }
+    /* The first that is refused is named, and only when `first` reaches it. */
+    set.overlong_is_error = true;
+    text[150000] = (stk_text_facts){.token_count = 300, .supervised_count = 1};
+    text[190000] = text[150000];
+    record[150000].reason = record[190000].reason = STK_REASON_NONE;
+    for (uint32_t threads = 1; threads <= 100; threads = threads * 3 + 1) {
+        stk_plan_config config = config_of(&set, 1);
+        stk_plan *plan;
+        config.threads = threads;
+        config.max_tokens = 200;
+        set.first = 0;
+        CHECK_INT(stk_plan_create(&plan, &config, &err), STK_ERR_RECORD);
+        CHECK_INT(err.line, 150001);
+        set.first = 50000;
+        CHECK_OK(stk_plan_create(&plan, &config, &err), err);
+        stk_plan_destroy(plan);
+    }
+    free(record);
+    free(text);
 }
 
 /* Invariant 3: in one epoch every usable sample is planned exactly once, over any number of ranks and micro-batches;
@@ -391,7 +462,7 @@ static void target_sizes_of_qwen_vl_utils_are_its_own(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(the_kth_usable_record_is_found_without_a_list),
+    TEST_MAIN(argc, argv, TEST(the_kth_usable_record_is_found_without_a_list), TEST(threads_find_the_same_records),
               TEST(every_usable_sample_is_planned_once_per_epoch), TEST(a_step_does_not_depend_on_ranks_or_micro_batch),
               TEST(without_shuffle_the_order_is_the_files), TEST(shuffles_differ_by_seed_and_epoch),
               TEST(a_position_names_its_step), TEST(a_padded_row_has_the_length_asked_for),
