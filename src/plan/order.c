@@ -2,9 +2,9 @@
 #include "plan/order.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/parallel.h"
 #include "plan/blend.h"
 #include "plan/usable.h"
 
@@ -23,7 +23,7 @@ struct stk_order {
 
 /* --- what takes part --- */
 
-enum { CHUNK = 1 << 16 /* records, a multiple of a word's */, THREADS_MAX = 64 };
+enum { CHUNK = 1 << 16 }; /* records, a multiple of a word's */
 
 /* A walk over a set's records by several threads, a chunk at a time; what it gathers does not depend on who takes which. */
 typedef struct scan {
@@ -37,24 +37,17 @@ typedef struct scan {
     atomic_uint_fast64_t tokens;
 } scan;
 
-static void *scan_chunks(void *context)
+static void scan_chunks(void *context)
 {
     scan *const s = context;
     const uint64_t count = s->set->facts.record_count;
     for (uint64_t first; (first = CHUNK * atomic_fetch_add(&s->next, 1)) < count;) s->visit(s, first, first + CHUNK < count ? first + CHUNK : count);
-    return NULL;
 }
 
-/* The caller's thread and as many more as there are to be had. */
 static void run_scan(scan *s)
 {
-    pthread_t thread[THREADS_MAX];
-    uint32_t started = 0;
     const uint64_t chunks = s->set->facts.record_count / CHUNK + 1;
-    for (; started + 1 < s->config->threads && started + 1 < chunks && started < THREADS_MAX; started++)
-        if (pthread_create(&thread[started], NULL, scan_chunks, s)) break;
-    (void)scan_chunks(s);
-    for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
+    stk_parallel(s->config->threads < chunks ? s->config->threads : (uint32_t)chunks, scan_chunks, s);
 }
 
 static stk_record_size size_of(const scan *s, uint64_t record_index)

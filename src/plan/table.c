@@ -1,15 +1,15 @@
 /* table.c - windows counted by threads, summed up, kept in a file. */
 #include "plan/table.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/parallel.h"
 #include "plan/window.h"
 
-enum { WINDOWS_MAX = 1 << 28, THREADS_MAX = 64 };
+enum { WINDOWS_MAX = 1 << 28 };
 
 typedef struct epoch_rows {
     uint64_t window_count;
@@ -33,36 +33,28 @@ typedef struct counting {
     atomic_int status;
 } counting;
 
-static void *count_windows(void *context)
+static void count_windows(void *context)
 {
     counting *const c = context;
     stk_window window;
     const stk_status status = stk_window_init(&window, c->config, NULL);
     if (status < 0) {
         atomic_store(&c->status, status);
-        return NULL;
+        return;
     }
     for (uint64_t w; (w = atomic_fetch_add(&c->next, 1)) < c->window_count;) {
         stk_window_load(&window, c->order, c->epoch, w);
         c->rows[w] = window.row_count;
     }
     stk_window_deinit(&window);
-    return NULL;
 }
 
-/* The caller's thread and as many more as there are to be had. */
 static stk_status count_epoch(const stk_plan_config *config, const stk_order *order, uint64_t epoch, epoch_rows *rows,
                               stk_error *err)
 {
-    pthread_t thread[THREADS_MAX];
-    uint32_t started = 0;
     counting c = {.config = config, .order = order, .epoch = epoch, .window_count = rows->window_count,
                   .rows = rows->rows_before + 1};
-    const uint32_t most = config->threads < THREADS_MAX ? config->threads : THREADS_MAX;
-    for (; started + 1 < most && started + 1 < rows->window_count; started++)
-        if (pthread_create(&thread[started], NULL, count_windows, &c)) break;
-    (void)count_windows(&c);
-    for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
+    stk_parallel(config->threads < rows->window_count ? config->threads : (uint32_t)rows->window_count, count_windows, &c);
     if (atomic_load(&c.status) < 0) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the windows of an epoch");
     for (uint64_t w = 0; w < rows->window_count; w++) rows->rows_before[w + 1] += rows->rows_before[w];
     return STK_OK;
