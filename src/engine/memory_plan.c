@@ -2,10 +2,11 @@
  * section 8).
  *
  * Every part is fixed when the engine opens, so that memory in use never exceeds the budget (invariant 5). */
+#include <limits.h>
 #include <sched.h>
 #include <unistd.h>
 
-#include "engine/engine_core.h"
+#include "engine/forecast_steps.h"
 
 enum {
     WORKER_BYTES = 7 << 20,     /* scratch that a thread keeps: tables and rows of images, a cache of pieces of text */
@@ -15,6 +16,7 @@ enum {
     TEXT_TIMES = RENDERED_TIMES + BPE_TIMES,
     MARKED_TIMES = 3,           /* what limits.text_bytes limits may be longer before it is looked at (encode.c) */
     MEDIUM_RECORD_BYTES = 8,    /* a medium has a mark, an address and their signs in its record */
+    KEPT_ROWS = 1 << 16,        /* a run of so many is gone through once, and the result is kept in a file; shorter ones take no time */
     PREFETCH_AUTO = 4,
     TICKETS_AUTO_BYTES = 256 << 20,
     ADDRESS_BYTES = 512,        /* of a path */
@@ -23,8 +25,7 @@ enum {
 
 /* --- forecast --- */
 
-/* media: what the recipe's media indices are of; NULL: those of the data sets. */
-static void add_micro(stk_forecast *forecast, const stk_run *run, const stk_recipe *recipe, const stk_media_facts *media,
+void stk_forecast_add(stk_forecast *forecast, const stk_run *run, const stk_recipe *recipe, const stk_media_facts *media,
                       const stk_slot_layout *layout)
 {
     size_t object_bytes =
@@ -170,7 +171,7 @@ stk_status stk_forecast_drawn(stk_forecast *forecast, const stk_run *run, uint64
         status = stk_plan_recipe_of(run->plan, step, rank, world, micro, draw, count, &facts, &pool, &recipe, reason, err);
     if (status == STK_OK) status = stk_slot_layout_init(&layout, &recipe, &run->form, err);
     if (status == STK_OK) {
-        add_micro(forecast, run, &recipe, facts.media, &layout);
+        stk_forecast_add(forecast, run, &recipe, facts.media, &layout);
         add_finders(forecast, run);
         forecast->object_bytes += count * (size_t)STK_LAZY_ROW_BYTES + facts.media_count * sizeof(stk_media_facts);
     }
@@ -180,29 +181,23 @@ stk_status stk_forecast_drawn(stk_forecast *forecast, const stk_run *run, uint64
     return status;
 }
 
+static uint32_t workers_auto(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
 stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks,
                              uint64_t first_step, uint64_t end_step, stk_error *err)
 {
     *forecast = (stk_forecast){0};
     if (run->stream) return forecast_limits(forecast, run, most_rows(run, ranks.world, first_step, end_step), err);
-    stk_pool pool;
-    stk_pool_init(&pool, STK_TAG_PLAN);
-    stk_plan_scratch *scratch;
-    stk_status status = stk_plan_scratch_create(&scratch, run->plan, err);
-    for (uint64_t step = first_step; status == STK_OK && step < end_step; step++)
-        for (uint32_t rank = ranks.first_rank; status == STK_OK && rank < ranks.first_rank + ranks.rank_count;
-             rank++)
-            for (uint32_t micro = 0; status == STK_OK && micro < stk_plan_micro_count(run->plan, step, ranks.world); micro++) {
-                stk_recipe recipe;
-                stk_slot_layout layout;
-                stk_pool_reset(&pool);
-                status = stk_plan_recipe(run->plan, scratch, step, rank, ranks.world, micro, &pool, &recipe, err);
-                if (status == STK_OK) status = stk_slot_layout_init(&layout, &recipe, &run->form, err);
-                if (status == STK_OK) add_micro(forecast, run, &recipe, NULL, &layout);
-            }
-    stk_plan_scratch_destroy(scratch);
-    stk_pool_deinit(&pool);
-    return status;
+    if (first_step > 0 || end_step < stk_plan_step_count(run->plan))
+        return stk_forecast_steps(forecast, run, ranks, first_step, end_step, workers_auto(), err);
+    char file[PATH_MAX];
+    snprintf(file, sizeof file, "%s.stoker-memory-%.8s-%u", run->stem, run->fingerprint.whole, ranks.world);
+    const bool kept = stk_plan_row_count(run->plan) >= KEPT_ROWS;
+    return stk_forecast_run(forecast, run, ranks.world, kept ? file : NULL, workers_auto(), err);
 }
 
 /* --- the budget --- */
@@ -225,12 +220,6 @@ static size_t budget_auto(void)
     if (read_number("/sys/fs/cgroup/memory.max", &limit) && limit < bytes) bytes = limit;
     if (read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", &limit) && limit < bytes) bytes = limit;
     return bytes / 4;
-}
-
-static uint32_t workers_auto(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
 }
 
 /* All but what may grow with the budget: slots for what is kept and `prefetch`, and one sample in work. */
