@@ -658,10 +658,12 @@ size_t stk_image_work_most(uint64_t media_px, uint32_t factor, uint64_t target_p
 size_t stk_image_work_bytes(const stk_image_info *info, uint32_t target_width_px, uint32_t target_height_px)
 {
     if (!target_width_px || !target_height_px || !info->width_px || !info->height_px) return 0;
-    size_t ours = resize_bytes(info, target_width_px, target_height_px);
-    if (stk_orientation_swaps(info->orientation)) {
-        const size_t on_side = resize_bytes(info, target_height_px, target_width_px);
-        if (on_side > ours) ours = on_side;
-    }
-    return ours + (size_t)codec_bytes(info);
+    /* An orientation may be applied or ignored: a side twice as long as the other tells which of them the target is of. */
+    const bool wide = info->width_px / 2 >= info->height_px, high = info->height_px / 2 >= info->width_px;
+    const bool target_wide = target_width_px > target_height_px, target_high = target_height_px > target_width_px;
+    const bool is_swapped = stk_orientation_swaps(info->orientation) && ((wide && target_high) || (high && target_wide));
+    const bool may_be_swapped = stk_orientation_swaps(info->orientation) && !(wide && target_wide) && !(high && target_high);
+    const size_t ours = is_swapped ? 0 : resize_bytes(info, target_width_px, target_height_px);
+    const size_t on_side = may_be_swapped ? resize_bytes(info, target_height_px, target_width_px) : 0;
+    return (on_side > ours ? on_side : ours) + (size_t)codec_bytes(info);
 }
