@@ -222,6 +222,7 @@ static json_t *counts_json(const stk_plan_view *view, const stk_plan_counts *c)
     json_object_set_new(root, "row_cost", json_pack("{s:f, s:f}", "least", c->least_cost, "most", c->most_cost));
     json_object_set_new(root, "sets", sets_json(view, info.set_count));
     json_object_set_new(root, "fingerprint", json_string(c->fingerprint));
+    json_object_set_new(root, "only_rows", json_boolean(info.only_rows));
     return root;
 }
 

@@ -1,6 +1,6 @@
 /* fuzz_index.c - hostile bytes as a sidecar or as the journal of a build: refused, or safe to be read to its last byte.
  *
- * The first byte chooses: media part, text part, journal.  Lengths and checksums are made right, so that what stands behind
+ * The first byte chooses: media part, text part, journal, lines.  Lengths and checksums are made right, so that what stands behind
  * them is reached. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -105,9 +105,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *const bytes = aligned_alloc(64, (size + 63) / 64 * 64);
     require(bytes != NULL);
     memcpy(bytes, data + 1, size - 1);
-    switch (data[0] % 3) {
+    switch (data[0] % 4) {
     case 0: read_sidecar(bytes, size - 1, STK_INDEX_MEDIA); break;
     case 1: read_sidecar(bytes, size - 1, STK_INDEX_TEXT); break;
+    case 3: read_sidecar(bytes, size - 1, STK_INDEX_LINES); break;
     default: read_journal(bytes, size - 1); break;
     }
     free(bytes);

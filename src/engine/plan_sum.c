@@ -387,7 +387,10 @@ stk_status stk_plan_sum(stk_plan_view *view, const stk_plan_listener *listener, 
 {
     known_before(counts, view);
     clear_sets(view);
-    if (view->run->stream) return STK_OK; /* the rest is found when samples are drawn */
+    /* The rest is found when samples are drawn. */
+    if (view->run->stream && listener && listener->step)
+        return stk_fail(err, STK_ERR_USAGE, "with index: stream the sizes of a step are known only when it is made: set index: auto");
+    if (view->run->stream) return STK_OK;
     block b = {.view = view, .listener = listener, .claim_steps = claim_steps_of(view->run), .run_steps = counts->steps,
                .reported_ns = stk_now()};
     sums s = {.counts = counts};
