@@ -24,20 +24,19 @@ static int fails_with(const stk_error *err)
 
 /* --- fingerprints --- */
 
-static const struct {
-    const char *name, *options;
-} parts[] = {
-#define PART_ROW(id, name, options) {name, options},
-    STK_FINGERPRINT_PART_MAP(PART_ROW)
-#undef PART_ROW
-};
-
 static int diff_fingerprints(const stk_fingerprint *a, const stk_fingerprint *b, const char *where)
 {
     int differences = 0;
-    for (int i = 0; i < STK_FINGERPRINT_PARTS; i++) {
-        if (strcmp(a->part[i], b->part[i]) == 0) continue;
-        printf("%sthe part %s of the fingerprint differs, which follows from %s\n", where, parts[i].name, parts[i].options);
+    char words[160];
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++) {
+        const char *const name = stk_stream_option_name((stk_stream_option)i);
+        if (!stk_fingerprint_difference(a, b, (stk_stream_option)i, words)) continue;
+        if (a->value[i][0] == '#' || b->value[i][0] == '#') printf("%s%s differs\n", where, name);
+        else printf("%s%s is %s in A and %s in B\n", where, name, a->value[i], b->value[i]);
+        differences++;
+    }
+    if (!differences && strcmp(a->whole, b->whole) != 0) {
+        printf("%sthe fingerprints differ, and their options do not: they are of two releases\n", where);
         differences++;
     }
     return differences;
@@ -62,6 +61,11 @@ int diff_states(const stk_state *a, const stk_state *b, const char *where)
     differences += diff_numbers(where, "micro", a->micro, b->micro);
     differences += diff_numbers(where, "world", a->world, b->world);
     differences += diff_numbers(where, "micro_rows", a->micro_rows, b->micro_rows);
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++) {
+        if (a->changed[i] == b->changed[i]) continue;
+        printf("%sonly %s records that %s was changed\n", where, a->changed[i] ? "A" : "B", stk_stream_option_name((stk_stream_option)i));
+        differences++;
+    }
     return differences ? DIFF_DIFFERENT : DIFF_EQUAL;
 }
 

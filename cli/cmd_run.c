@@ -42,10 +42,10 @@ typedef struct run {
     trainer *trainer;
     uint32_t ranks;
     uint64_t first, end;  /* micro-batches of one rank: those before a resume, and where this call ends */
-    uint64_t micro_count; /* of a step */
+    uint64_t first_step, step_count; /* where this call begins; steps of the whole run */
     stk_ns step_ns;
     int64_t workers;           /* the option */
-    uint8_t (*digest)[16];     /* by micro-batch of a rank, then rank */
+    uint8_t (*digest)[16];     /* by micro-batch of a rank, from the first, then rank */
     atomic_uint_fast64_t done; /* micro-batches of all ranks */
     atomic_uint ended;         /* ranks whose thread is over */
     atomic_bool stop;
@@ -70,12 +70,11 @@ static void use_batch(trainer *t, stk_batch *batch)
     run *const r = t->run;
     stk_batch_info info;
     stk_batch_info_get(batch, &info);
-    /* By step, then rank, then micro. */
-    const uint64_t at = info.step * r->micro_count - r->first / r->micro_count * r->micro_count;
-    stk_batch_digest(batch, r->digest[at * r->ranks + t->rank * r->micro_count + info.micro]);
+    const uint64_t number = stk_engine_micros_before(r->engine, info.step) + info.micro;
+    stk_batch_digest(batch, r->digest[(number - r->first) * r->ranks + t->rank]);
     stk_batch_state(batch, &t->state);
     const stk_ns given = now();
-    simulate_step(r, r->step_ns / (stk_ns)r->micro_count);
+    simulate_step(r, r->step_ns / (stk_ns)info.micro_count);
     t->train_ns += now() - given;
 }
 
@@ -104,6 +103,18 @@ static void *train(void *context)
     return NULL;
 }
 
+/* The step that a number of micro-batches of a rank ends in, or has come to. */
+static uint64_t step_of(const run *r, uint64_t micros)
+{
+    uint64_t low = r->first_step, high = r->step_count + 1;
+    while (high - low > 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (stk_engine_micros_before(r->engine, middle) <= micros) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
 static void show_progress(const run *r, stk_ns started)
 {
     stk_metrics m;
@@ -111,7 +122,7 @@ static void show_progress(const run *r, stk_ns started)
     const double elapsed = seconds(now() - started) + 1e-9;
     live_line("step %" PRIu64 " of %" PRIu64 "  %.1f samples/s  waited %.0f %%  ready %" PRIu64
               "  memory %.0f of %.0f MiB  masked %" PRIu64,
-              (atomic_load(&r->done) / r->ranks + r->first) / r->micro_count, r->end / r->micro_count,
+              step_of(r, atomic_load(&r->done) / r->ranks + r->first), step_of(r, r->end),
               (double)m.samples / elapsed, 100 * seconds(m.wait_ns) / elapsed / r->ranks, m.ready,
               (double)m.held_bytes / (1 << 20), (double)m.budget_bytes / (1 << 20), m.masked);
 }
@@ -290,16 +301,17 @@ static void print_result(const result *r, uint32_t ranks)
 /* Over the digests of the micro-batches, by step, rank and micro (docs/determinism.md). */
 static void digest_all(const run *r, char text[33])
 {
-    /* A resumed run may begin inside a step: what lies before is not part of it. */
-    const uint64_t skipped = r->first % r->micro_count,
-                   steps = (r->end - r->first + skipped) / r->micro_count;
     XXH3_state_t *const state = XXH3_createState();
     if (!state) return;
     XXH3_128bits_reset(state);
-    for (uint64_t s = 0; s < steps; s++)
+    /* A resumed run may begin inside a step: what lies before is not part of it. */
+    uint64_t begin = r->first;
+    for (uint64_t s = r->first_step; begin < r->end; s++) {
+        const uint64_t end = stk_engine_micros_before(r->engine, s + 1);
         for (uint32_t k = 0; k < r->ranks; k++)
-            for (uint64_t m = s ? 0 : skipped; m < r->micro_count; m++)
-                XXH3_128bits_update(state, r->digest[(s * r->ranks + k) * r->micro_count + m], 16);
+            for (uint64_t m = begin; m < end; m++) XXH3_128bits_update(state, r->digest[(m - r->first) * r->ranks + k], 16);
+        begin = end;
+    }
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
     XXH3_freeState(state);
@@ -335,7 +347,7 @@ static void sum_up(result *out, const run *r, stk_ns opened)
     out->first_wait_ns /= r->ranks;
     out->wall_ns = ended - opened;
     const uint64_t done = atomic_load(&r->done) / r->ranks + r->first;
-    out->steps = done / r->micro_count - r->first / r->micro_count;
+    out->steps = step_of(r, done) - r->first_step;
     getrusage(RUSAGE_SELF, &usage);
     out->rss_peak_bytes = (size_t)usage.ru_maxrss * 1024;
     out->workers = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
@@ -368,9 +380,8 @@ static int report(const invocation *in, const run *r, result *out, int status)
 static int stream(const invocation *in, run *r, stk_ns opened)
 {
     result *const out = calloc(1, sizeof *out);
-    const uint64_t steps = (r->end + r->micro_count - 1) / r->micro_count - r->first / r->micro_count;
     r->trainer = calloc(r->ranks, sizeof *r->trainer);
-    r->digest = calloc((size_t)(steps * r->micro_count * r->ranks + 1), 16);
+    r->digest = calloc((size_t)((r->end - r->first) * r->ranks + 1), 16);
     int status = EXIT_FAILED;
     if (out && r->trainer && r->digest) {
         status = train_all(r);
@@ -398,7 +409,10 @@ static int run_run(const invocation *in)
     }
     stk_state state;
     const char *const resume = flag_of(in, "resume");
+    const char *const allowed = flag_of(in, "allow-change");
+    if (allowed && !resume) return usage_error(in->command, "--allow-change goes with --resume");
     if (resume && stk_state_load(&state, resume, &err) < 0) return fail_with(&err);
+    if (allowed && stk_state_allow_changes(&state, allowed, &err) < 0) return fail_with(&err);
     r.ranks = (uint32_t)ranks;
     r.step_ns = step_ms * STK_MS;
     r.workers = options.workers;
@@ -408,11 +422,16 @@ static int run_run(const invocation *in)
     if (stk_engine_open(&r.engine, &options, all, resume ? &state : NULL, &progress, &err) < 0)
         return fail_with(&err);
     live_line_end();
-    const uint64_t step_count = stk_engine_step_count(r.engine), micros = stk_engine_micro_count(r.engine);
-    r.micro_count = step_count ? micros / step_count : 1;
-    if (resume) r.first = state.step * r.micro_count + state.micro;
-    const uint64_t left = step_count - (resume ? state.step : 0);
-    r.end = (uint64_t)steps < left ? ((resume ? state.step : 0) + (uint64_t)steps) * r.micro_count : micros;
+    /* Where it really begins: behind an allowed change that need not be where the state was taken. */
+    stk_reader_state(stk_engine_reader(r.engine, 0), &state);
+    if (allowed)
+        fprintf(stderr, "stoker run: going on at step %" PRIu64 ", row %" PRIu64 " of epoch %" PRIu64 "\n", state.step, state.rows,
+                state.epoch);
+    r.step_count = stk_engine_step_count(r.engine);
+    r.first_step = state.step;
+    r.first = stk_engine_micros_before(r.engine, state.step) + state.micro;
+    const bool ends = (uint64_t)steps < r.step_count - state.step;
+    r.end = stk_engine_micros_before(r.engine, ends ? state.step + (uint64_t)steps : r.step_count);
     if (r.end < r.first) r.end = r.first; /* no step more, and the state stands inside one */
     const int status = stream(in, &r, opened);
     stk_engine_close(&r.engine);
@@ -430,6 +449,7 @@ static const flag run_flags[] = {
     {"json", NULL, "print one JSON document"},
     {"state", "FILE", "save the state at the end, also of a run that was interrupted or failed"},
     {"resume", "FILE", "go on from a saved state"},
+    {"allow-change", "NAME,...", "with --resume: let these options differ from those of the state; its states record it"},
     {0}};
 
 const command run_command = {.name = "run",

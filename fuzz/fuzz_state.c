@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     try_state((const char *)data, size);
 
-    enum { ROOM = 4096 };
+    enum { ROOM = STK_STATE_TEXT_MAX };
     char text[ROOM];
     const char *const last = size ? memmem(data, size, "checksum ", 9) : NULL;
     const size_t before = last ? (size_t)(last - (const char *)data) : size;

@@ -56,6 +56,8 @@ STK_API void stk_engine_metrics(const stk_engine *engine, stk_metrics *metrics);
 /* Number of steps of the run, and of micro-batches of one rank in it. */
 STK_API uint64_t stk_engine_step_count(const stk_engine *engine);
 STK_API uint64_t stk_engine_micro_count(const stk_engine *engine);
+/* Micro-batches of one rank before a step <= steps: where the batch follows a schedule, steps have more and fewer. */
+STK_API uint64_t stk_engine_micros_before(const stk_engine *engine, uint64_t step);
 
 /* Stop, join all threads, free; delivered batches live on.  Sets the pointer to NULL. */
 STK_API void stk_engine_close(stk_engine **engine);

@@ -7,10 +7,54 @@
 #include "batch/batch_object.h"
 
 static const char *const part_names[] = {
-#define PART_NAME(id, name, options) name,
+#define PART_NAME(id, name) name,
     STK_FINGERPRINT_PART_MAP(PART_NAME)
 #undef PART_NAME
 };
+
+static const char *const option_names[] = {
+#define OPTION_NAME(id, name, part) name,
+    STK_STREAM_OPTION_MAP(OPTION_NAME)
+#undef OPTION_NAME
+};
+
+const char *stk_stream_option_name(stk_stream_option option)
+{
+    return (unsigned)option < STK_STREAM_OPTIONS ? option_names[option] : NULL;
+}
+
+/* --- changes --- */
+
+bool stk_fingerprint_difference(const stk_fingerprint *was, const stk_fingerprint *is, stk_stream_option option, char words[160])
+{
+    const char *const before = was->value[option], *const now = is->value[option];
+    if (strcmp(before, now) == 0) return false;
+    if (option == STK_STREAM_DATA) snprintf(words, 160, "data (the manifests or their media) has changed");
+    else if (*before == '#' || *now == '#') snprintf(words, 160, "%s has changed", option_names[option]);
+    else snprintf(words, 160, "%s was %s and is %s", option_names[option], before, now);
+    return true;
+}
+
+stk_status stk_state_allow_changes(stk_state *state, const char *names, stk_error *err)
+{
+    bool allowed[STK_STREAM_OPTIONS];
+    memcpy(allowed, state->allowed, sizeof allowed);
+    for (const char *at = names, *end; at; at = *end ? end + 1 : NULL) {
+        end = at + strcspn(at, ",");
+        const size_t length = (size_t)(end - at);
+        int i = 0;
+        while (i < STK_STREAM_OPTIONS && (strlen(option_names[i]) != length || memcmp(option_names[i], at, length) != 0)) i++;
+        if (i == STK_STREAM_OPTIONS)
+            return stk_fail(err, STK_ERR_OPTION,
+                            "a change of \"%.*s\" cannot be allowed: it is none of the options that a state names (docs/checkpoint-format.md)",
+                            (int)(length < 60 ? length : 60), at);
+        allowed[i] = true;
+    }
+    memcpy(state->allowed, allowed, sizeof allowed);
+    return STK_OK;
+}
+
+/* --- text --- */
 
 static uint64_t checksum(const char *text, size_t size_bytes)
 {
@@ -27,11 +71,14 @@ stk_status stk_state_write(const stk_state *state, char *text, size_t capacity, 
             return stk_fail(err, STK_ERR_USAGE, "a state needs %d bytes of room", STK_STATE_TEXT_MAX);       \
         at += (size_t)length_;                                                                               \
     } while (0)
-    LINE("stoker-state 1\n");
+    LINE("stoker-state 2\n");
     LINE("fingerprint %s\n", state->fingerprint.whole);
     for (int i = 0; i < STK_FINGERPRINT_PARTS; i++)
         LINE("%s %s\n", part_names[i], state->fingerprint.part[i]);
     LINE("plan_version %" PRIu32 "\n", state->plan_version);
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++) LINE("option %s %s\n", option_names[i], state->fingerprint.value[i]);
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++)
+        if (state->changed[i]) LINE("changed %s\n", option_names[i]);
     LINE("epoch %" PRIu64 "\n", state->epoch);
     LINE("rows %" PRIu64 "\n", state->rows);
     LINE("step %" PRIu64 "\n", state->step);
@@ -96,21 +143,50 @@ static stk_status next_hex(cursor *c, const char *key, char *value, size_t digit
     return STK_OK;
 }
 
+static stk_status next_option(cursor *c, int option, char value[STK_STREAM_VALUE_BYTES])
+{
+    char key[64];
+    snprintf(key, sizeof key, "option %s", option_names[option]);
+    STK_TRY(next_value(c, key, value, STK_STREAM_VALUE_BYTES));
+    for (const char *at = value; *at; at++)
+        if (*at < ' ' || *at > '~')
+            return stk_fail(c->err, STK_ERR_STATE, "line %" PRIu64 " of the state: the value of %s is no printable text", c->line, key);
+    return STK_OK;
+}
+
+/* Whether the next line is this one, which is then behind us. */
+static bool take_line(cursor *c, const char *line)
+{
+    const size_t length = strlen(line);
+    if ((size_t)(c->end - c->at) <= length || memcmp(c->at, line, length) != 0 || c->at[length] != '\n') return false;
+    c->at += length + 1;
+    c->line++;
+    return true;
+}
+
 static stk_status parse(cursor *c, stk_state *state)
 {
     const char *const text = c->at;
     char value[40];
     uint64_t number;
     STK_TRY(next_value(c, "stoker-state", value, sizeof value));
-    if (strcmp(value, "1") != 0)
-        return stk_fail(
-            c->err, STK_ERR_STATE,
-            "a state of format %s, and this release reads format 1: use the release that wrote it", value);
+    if (strcmp(value, "1") == 0)
+        return stk_fail(c->err, STK_ERR_STATE,
+                        "a state of format 1, which does not tell its options: this release reads format 2, so go on with the release that "
+                        "wrote it");
+    if (strcmp(value, "2") != 0)
+        return stk_fail(c->err, STK_ERR_STATE, "a state of format %s, and this release reads format 2: use the release that wrote it", value);
     STK_TRY(next_hex(c, "fingerprint", state->fingerprint.whole, 32));
     for (int i = 0; i < STK_FINGERPRINT_PARTS; i++)
         STK_TRY(next_hex(c, part_names[i], state->fingerprint.part[i], 16));
     STK_TRY(next_number(c, "plan_version", UINT32_MAX, &number));
     state->plan_version = (uint32_t)number;
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++) STK_TRY(next_option(c, i, state->fingerprint.value[i]));
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "changed %s", option_names[i]);
+        state->changed[i] = take_line(c, line);
+    }
     STK_TRY(next_number(c, "epoch", INT64_MAX, &state->epoch));
     STK_TRY(next_number(c, "rows", INT64_MAX, &state->rows));
     STK_TRY(next_number(c, "step", INT64_MAX, &state->step));

@@ -131,8 +131,7 @@ static void state_after(const stk_engine *engine, uint64_t step, uint32_t micro,
 {
     const stk_plan *const plan = engine->run->plan;
     const bool ends_step = micro + 1 == stk_plan_micro_count(plan, step, engine->ranks.world);
-    state->fingerprint = engine->run->fingerprint;
-    state->plan_version = STK_PLAN_VERSION;
+    *state = engine->base;
     state->step = step + ends_step;
     state->micro = ends_step ? 0 : micro + 1;
     state->world = ends_step ? 0 : engine->ranks.world;
@@ -345,6 +344,11 @@ void stk_engine_metrics(const stk_engine *engine, stk_metrics *metrics)
 uint64_t stk_engine_step_count(const stk_engine *engine)
 {
     return stk_plan_step_count(engine->run->plan);
+}
+
+uint64_t stk_engine_micros_before(const stk_engine *engine, uint64_t step)
+{
+    return stk_plan_micros_before(engine->run->plan, step, engine->ranks.world);
 }
 
 uint64_t stk_engine_micro_count(const stk_engine *engine)

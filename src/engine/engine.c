@@ -391,15 +391,31 @@ static stk_status home_create(stk_engine_home **out, stk_run *run, const stk_mem
     return STK_OK;
 }
 
+/* What all states of this run record: the changes before, and those that are accepted now. */
+static void note_changes(stk_engine *engine, const stk_state *state)
+{
+    char words[160];
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++)
+        engine->base.changed[i] = state->changed[i] ||
+                                  stk_fingerprint_difference(&state->fingerprint, &engine->run->fingerprint, (stk_stream_option)i, words);
+}
+
 /* Where the run starts: the beginning, or after a state. */
 static stk_status find_start(stk_engine *engine, const stk_state *state, stk_error *err)
 {
     if (!state) return STK_OK;
-    STK_TRY(stk_fingerprint_check(&state->fingerprint, &engine->run->fingerprint, err));
     if (state->plan_version != STK_PLAN_VERSION)
         return stk_fail(err, STK_ERR_STATE,
                         "the state has plan_version %u, and this release plans by version %u",
                         state->plan_version, STK_PLAN_VERSION);
+    bool changed;
+    STK_TRY(stk_fingerprint_check(state, &engine->run->fingerprint, &changed, err));
+    note_changes(engine, state);
+    /* A step that was begun is cut otherwise now: it is made anew. */
+    if (changed) {
+        engine->first_step = stk_plan_step_from(engine->run->plan, state->epoch, state->rows);
+        return STK_OK;
+    }
     if (state->micro && state->world != engine->ranks.world)
         return stk_fail(err, STK_ERR_STATE,
                         "the state was taken inside a step on %u ranks and cannot go on with %u: use one of "
@@ -433,8 +449,7 @@ static void open_readers(stk_engine *engine)
         reader->rank = engine->ranks.first_rank + i;
         reader->next_sequence = i;
         stk_state *const state = &reader->state;
-        state->fingerprint = engine->run->fingerprint;
-        state->plan_version = STK_PLAN_VERSION;
+        *state = engine->base;
         state->step = engine->first_step;
         stk_plan_position(engine->run->plan, state->step, &state->epoch, &state->rows);
         state->micro = engine->first_micro;
@@ -456,6 +471,7 @@ static stk_status find_span(stk_engine *engine, const span *part, stk_forecast *
 {
     const stk_plan *const plan = engine->run->plan;
     const uint64_t step_count = stk_plan_step_count(plan);
+    engine->base = (stk_state){.fingerprint = engine->run->fingerprint, .plan_version = STK_PLAN_VERSION};
     if (part->one) {
         const uint32_t micros = part->step < step_count ? stk_plan_micro_count(plan, part->step, engine->ranks.world) : 0;
         if (part->micro >= micros)

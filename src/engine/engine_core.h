@@ -101,6 +101,7 @@ struct stk_engine {
     stk_engine_home *home;
     stk_run *run;
     stk_engine_ranks ranks;
+    stk_state base;      /* what all its states have: fingerprint, plan_version, changes */
     uint64_t first_step; /* of this engine's run, and micro-batches of it that are over */
     uint32_t first_micro;
     uint64_t first_number; /* of the run's micro-batches of a rank: where this engine begins */

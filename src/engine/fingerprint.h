@@ -1,4 +1,4 @@
-/* fingerprint.h - what the stream follows from, as digests: content and options, never paths, times, ranks or
+/* fingerprint.h - what the stream follows from: content and options as they take effect, never paths, times, ranks or
  * memory. */
 #ifndef STK_ENGINE_FINGERPRINT_H
 #define STK_ENGINE_FINGERPRINT_H
@@ -9,8 +9,8 @@
 stk_status stk_fingerprint_make(stk_fingerprint *fingerprint, const stk_run *run, const stk_options *options,
                                 stk_error *err) STK_MUST_USE;
 
-/* STK_ERR_STATE naming the parts that differ, and the options that they follow from. */
-stk_status stk_fingerprint_check(const stk_fingerprint *saved, const stk_fingerprint *now,
-                                 stk_error *err) STK_MUST_USE;
+/* Whether a run may go on at a state.  *changed: some options differ, and the state allows all of them to.
+ * STK_ERR_STATE naming the options that differ and are not allowed to. */
+stk_status stk_fingerprint_check(const stk_state *state, const stk_fingerprint *now, bool *changed, stk_error *err) STK_MUST_USE;
 
 #endif

@@ -312,3 +312,13 @@ stk_status stk_plan_step_at(const stk_plan *plan, uint64_t epoch, uint64_t rows,
     return stk_fail(err, STK_ERR_STATE, "no step starts at row %llu of epoch %llu", (unsigned long long)rows,
                     (unsigned long long)epoch);
 }
+
+uint64_t stk_plan_step_from(const stk_plan *plan, uint64_t epoch, uint64_t rows)
+{
+    const uint64_t epochs = plan->table ? stk_table_epochs(plan->table) : stk_order_epoch_of(plan->order, plan->row_count - 1) + 1;
+    if (epoch >= epochs) return plan->step_count;
+    const uint64_t begin = plan->table ? stk_table_rows_before(plan->table, epoch) : stk_order_epoch_begin(plan->order, epoch);
+    const uint64_t of_epoch = stk_plan_epoch_rows(plan, epoch), row = begin + (rows < of_epoch ? rows : of_epoch);
+    if (row >= plan->row_count) return plan->step_count;
+    return steps_for(&plan->config, row);
+}

@@ -145,5 +145,7 @@ void stk_plan_position(const stk_plan *plan, uint64_t step, uint64_t *epoch, uin
 /* The step at a position; STK_ERR_STATE when no step starts there. */
 stk_status stk_plan_step_at(const stk_plan *plan, uint64_t epoch, uint64_t rows, uint64_t *step,
                             stk_error *err) STK_MUST_USE;
+/* The first step that starts there or behind, any position allowed: step_count behind the run's end. */
+uint64_t stk_plan_step_from(const stk_plan *plan, uint64_t epoch, uint64_t rows);
 
 #endif

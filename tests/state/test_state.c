@@ -14,6 +14,7 @@ static stk_state example(void)
     stk_state state = {.plan_version = STK_PLAN_VERSION, .epoch = 3, .rows = 4667136, .step = 18231};
     strcpy(state.fingerprint.whole, "5e0f7c1991c4d0aa77ab03f25e0f7c19");
     for (int i = 0; i < STK_FINGERPRINT_PARTS; i++) sprintf(state.fingerprint.part[i], "%016x", 0xabc0 + i);
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++) sprintf(state.fingerprint.value[i], i % 3 ? "%d, of %s" : "-", i, "some kind");
     return state;
 }
 
@@ -36,6 +37,10 @@ static void expect_same(const stk_state *a, const stk_state *b)
     CHECK_INT(a->micro, b->micro);
     CHECK_INT(a->world, b->world);
     CHECK_INT(a->micro_rows, b->micro_rows);
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++) {
+        CHECK_STR(a->fingerprint.value[i], b->fingerprint.value[i]);
+        CHECK_INT(a->changed[i], b->changed[i]);
+    }
 }
 
 /* Replace `from` by `to` in the example's text and give it the checksum that fits, or keep the old one. */
@@ -46,6 +51,7 @@ static const char *edited(const char *from, const char *to, bool fit)
     state.micro = 2;
     state.world = 8;
     state.micro_rows = 4;
+    state.changed[STK_STREAM_BATCH] = state.changed[STK_STREAM_SEED] = true;
     const char *const whole = text_of(&state), *const at = strstr(whole, from);
     CHECK_MSG(at != NULL, "%s", from);
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - whole), whole, to, at + strlen(from));
@@ -74,6 +80,8 @@ static void a_state_comes_back_as_it_was(void)
     states[1].world = 6;
     states[1].micro_rows = 2;
     states[2].epoch = states[2].rows = states[2].step = INT64_MAX;
+    states[2].changed[0] = states[2].changed[STK_STREAM_SEED] = states[2].changed[STK_STREAM_OPTIONS - 1] = true;
+    memset(states[2].fingerprint.value[4], '~', STK_STREAM_VALUE_BYTES - 1);
     for (int i = 0; i < 3; i++) {
         const char *const text = text_of(&states[i]);
         CHECK_OK(stk_state_parse(&back, text, strlen(text), &err), err);
@@ -84,19 +92,45 @@ static void a_state_comes_back_as_it_was(void)
 /* The format is read by later releases: a change here needs a new number in its first line. */
 static void the_text_of_a_state_never_changes(void)
 {
-    const stk_state state = example();
-    CHECK_STR(text_of(&state), "stoker-state 1\n"
-                               "fingerprint 5e0f7c1991c4d0aa77ab03f25e0f7c19\n"
-                               "model 000000000000abc0\n"
-                               "data 000000000000abc1\n"
-                               "text 000000000000abc2\n"
-                               "pixels 000000000000abc3\n"
-                               "plan 000000000000abc4\n"
-                               "plan_version 2\n"
-                               "epoch 3\n"
-                               "rows 4667136\n"
-                               "step 18231\n"
-                               "checksum 1a56cf71e2d5af7d\n");
+    stk_state state = example();
+    strcpy(state.fingerprint.value[STK_STREAM_MODEL], "#0123456789abcdef");
+    state.changed[STK_STREAM_SEED] = true;
+    const char *const text = text_of(&state), *at = text;
+    const char *const head = "stoker-state 2\n"
+                             "fingerprint 5e0f7c1991c4d0aa77ab03f25e0f7c19\n"
+                             "model 000000000000abc0\n"
+                             "data 000000000000abc1\n"
+                             "text 000000000000abc2\n"
+                             "pixels 000000000000abc3\n"
+                             "plan 000000000000abc4\n"
+                             "plan_version 2\n"
+                             "option model #0123456789abcdef\n"
+                             "option data 1, of some kind\n"
+                             "option index 2, of some kind\n"
+                             "option format -\n";
+    CHECK_MSG(strncmp(text, head, strlen(head)) == 0, "%s", text);
+    static const char *const names =
+        "model data index format columns roles limits template system labels control_tokens allow_control_tokens tag_space profile orientation "
+        "alpha min_pixels max_pixels batch steps epochs shuffle seed layout max_tokens pad_to pad_multiple row_tokens segment_multiple window "
+        "balance modality filler_image uneven overlong where first weight weights data.epochs ";
+    const char *name = names;
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++) {
+        const size_t length = strcspn(name, " ");
+        CHECK_INT(strlen(stk_stream_option_name((stk_stream_option)i)), length);
+        CHECK_MSG(strncmp(stk_stream_option_name((stk_stream_option)i), name, length) == 0, "option %d", i);
+        at = strstr(at, "\noption ");
+        CHECK_MSG(at && strncmp(at + 8, name, length) == 0 && at[8 + length] == ' ', "option %d", i);
+        at++;
+        name += length + 1;
+    }
+    CHECK_STR(name, "");
+    CHECK(stk_stream_option_name(STK_STREAM_OPTIONS) == NULL);
+    at = strchr(at, '\n');
+    CHECK_STR(at, "\nchanged seed\n"
+                  "epoch 3\n"
+                  "rows 4667136\n"
+                  "step 18231\n"
+                  "checksum 6cb30e48c8103bb9\n");
 }
 
 static void every_changed_byte_is_noticed(void)
@@ -128,8 +162,19 @@ static void a_strange_line_is_refused_and_named(void)
     const struct {
         const char *from, *to, *words;
     } cases[] = {
-        {"stoker-state 1", "stoker-state 2", "format 2"},
-        {"stoker-state 1", "another-file 1", "stoker-state is expected"},
+        {"stoker-state 2", "stoker-state 3", "format 3"},
+        {"stoker-state 2", "stoker-state 1", "format 1"},
+        {"stoker-state 2", "another-file 2", "stoker-state is expected"},
+        {"option data 1, of some kind\n", "", "option data is expected"},
+        {"option data 1, of some kind\n", "option data 1\noption data 1\n", "option index is expected"},
+        {"option data 1, of some kind", "option data ", "option data"},
+        {"option data 1, of some kind", "option data \x01", "no printable text"},
+        {"option data 1, of some kind", "option data \xc3\xa9", "no printable text"},
+        {"option data 1, of some kind", "option data 012345678901234567890123456789012345678901234567", "cannot be"},
+        {"option weights ", "option weight 3\noption weights ", "option weights is expected"},
+        {"changed batch\n", "changed batch\nchanged batch\n", "epoch is expected"},
+        {"changed batch\nchanged seed\n", "changed seed\nchanged batch\n", "epoch is expected"},
+        {"changed batch\n", "changed nothing\n", "changed nothing"},
         {"epoch 3\n", "epoch 3\nqueue 7\n", "queue 7"},
         {"epoch 3\n", "", "epoch is expected"},
         {"epoch 3\nrows 4667136\n", "rows 4667136\nepoch 3\n", "epoch is expected"},
@@ -200,7 +245,7 @@ static void a_state_that_cannot_be_read_is_named(void)
 
     snprintf(path, sizeof path, "%s/broken.state", test_folder());
     FILE *const file = fopen(path, "wb");
-    CHECK(file && fputs("stoker-state 1\nfinger", file) >= 0 && fclose(file) == 0);
+    CHECK(file && fputs("stoker-state 2\nfinger", file) >= 0 && fclose(file) == 0);
     CHECK_INT(stk_state_load(&state, path, &err), STK_ERR_STATE);
     CHECK_HAS(err.file, "broken.state");
 
@@ -219,11 +264,51 @@ static void a_failed_save_leaves_nothing(void)
     CHECK(stat(path, &info) != 0);
 }
 
+/* --- changes --- */
+
+static void changes_are_allowed_by_name(void)
+{
+    stk_error err;
+    stk_state state = example();
+    CHECK_OK(stk_state_allow_changes(&state, "seed,data.epochs", &err), err);
+    CHECK_OK(stk_state_allow_changes(&state, "batch", &err), err);
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++)
+        CHECK_INT(state.allowed[i], i == STK_STREAM_SEED || i == STK_STREAM_SET_EPOCHS || i == STK_STREAM_BATCH);
+    const stk_state before = state;
+    static const char *const wrong[] = {"", "model,", ",model", "model,sed", "model seed", "workers", "memory", "changed"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CHECK_INT(stk_state_allow_changes(&state, wrong[i], &err), STK_ERR_OPTION);
+        CHECK_HAS(err.message, "cannot be allowed");
+        CHECK(memcmp(&before, &state, sizeof state) == 0);
+    }
+    CHECK_HAS(err.message, "\"changed\"");
+    CHECK_MSG(strstr(text_of(&state), "allowed") == NULL, "what is allowed once is no part of a state");
+}
+
+static void a_difference_is_said_in_words(void)
+{
+    const stk_state was = example();
+    stk_state is = was;
+    char words[160];
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++)
+        CHECK(!stk_fingerprint_difference(&was.fingerprint, &is.fingerprint, (stk_stream_option)i, words));
+    strcpy(is.fingerprint.value[STK_STREAM_SEED], "7");
+    CHECK(stk_fingerprint_difference(&was.fingerprint, &is.fingerprint, STK_STREAM_SEED, words));
+    CHECK_HAS(words, "seed was 22, of some kind and is 7");
+    strcpy(is.fingerprint.value[STK_STREAM_SYSTEM], "#0123456789abcdef");
+    CHECK(stk_fingerprint_difference(&was.fingerprint, &is.fingerprint, STK_STREAM_SYSTEM, words));
+    CHECK_STR(words, "system has changed");
+    strcpy(is.fingerprint.value[STK_STREAM_DATA], "#0123456789abcdef");
+    CHECK(stk_fingerprint_difference(&was.fingerprint, &is.fingerprint, STK_STREAM_DATA, words));
+    CHECK_HAS(words, "manifests");
+}
+
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(a_state_comes_back_as_it_was), TEST(the_text_of_a_state_never_changes),
               TEST(every_changed_byte_is_noticed), TEST(every_cut_state_is_refused),
               TEST(a_strange_line_is_refused_and_named), TEST(what_follows_the_checksum_is_refused),
               TEST(a_state_needs_room), TEST(a_saved_state_loads), TEST(a_state_that_cannot_be_read_is_named),
-              TEST(a_failed_save_leaves_nothing));
+              TEST(a_failed_save_leaves_nothing), TEST(changes_are_allowed_by_name),
+              TEST(a_difference_is_said_in_words));
 }
