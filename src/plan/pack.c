@@ -2,7 +2,7 @@
  * and a bitmap says which lists have any. */
 #include "plan/pack.h"
 
-enum { NONE = UINT32_MAX };
+#define NONE UINT32_MAX
 
 struct stk_packer {
     uint32_t sample_max, row_tokens;

@@ -19,6 +19,7 @@ static const char words[] = "north south river stone cloud seven paper light und
 static void write_set(const char *name, int records, int images_most)
 {
     char *const text = malloc((size_t)records * 1200), *at = text;
+    CHECK(text != NULL);
     char file[40];
     for (int i = 0; i < records; i++) {
         const int images = images_most ? 1 + i % images_most : 0, length = (i * 37 + images * 11) % 90;

@@ -4,6 +4,7 @@
 
 #include "engine/forecast_steps.h"
 
+#include <glob.h>
 #include <xxhash.h>
 
 static stk_run *run;
@@ -155,8 +156,37 @@ static void what_is_no_such_file_is_worked_out_anew(void)
     run = NULL;
 }
 
+/* A long run leaves one file, whatever rank asks first, and every rank is sized the same by it; a short run leaves none. */
+static void a_long_run_keeps_its_forecast(void)
+{
+    char path[300], pattern[400];
+    stk_options options;
+    stk_error err;
+    glob_t found;
+    tiny_folder(path, "long");
+    proof_options(&options, path);
+    snprintf(pattern, sizeof pattern, "%s/set.jsonl.stoker-memory-*-3", path);
+    size_t arena_bytes[3];
+    for (int64_t epochs = 2; epochs <= 2600; epochs += 2598) {
+        options.epochs = epochs;
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            stk_metrics metrics;
+            stk_engine *engine;
+            CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){rank, 1, 3}, NULL, NULL, &err), err);
+            stk_engine_metrics(engine, &metrics);
+            arena_bytes[rank] = metrics.arena_bytes;
+            stk_engine_close(&engine);
+        }
+        CHECK(arena_bytes[0] == arena_bytes[1] && arena_bytes[1] == arena_bytes[2]);
+        CHECK_INT(glob(pattern, 0, NULL, &found), epochs > 2 ? 0 : GLOB_NOMATCH);
+        if (epochs > 2) CHECK_INT(found.gl_pathc, 1);
+        globfree(&found);
+    }
+    stk_options_deinit(&options);
+}
+
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(threads_find_the_same_largest), TEST(a_forecast_is_kept_and_read_back),
-              TEST(what_is_no_such_file_is_worked_out_anew));
+              TEST(what_is_no_such_file_is_worked_out_anew), TEST(a_long_run_keeps_its_forecast));
 }
