@@ -628,6 +628,30 @@ static void a_replay_makes_the_same_batch(void)
         }
 }
 
+/* Invariant 10: scratch grows until each thread has met the largest; nothing is allocated per batch. */
+static void nothing_is_allocated_per_batch(void)
+{
+    setup("steady");
+    write_bad();
+    options.epochs = 30;
+    options.errors_unusable = 1;
+    options.workers = 2;
+    stk_loader *loader = NULL;
+    stk_batch *batch = NULL;
+    stk_error err;
+    uint64_t allocations = 0, batches = 0;
+    CHECK_OK(stk_loader_open(&loader, &options, 0, 1, &err), err);
+    for (int i = 0; stk_loader_next(loader, &batch, STK_FOREVER, &err) == STK_OK; i++) {
+        if (i == 26) allocations = stk_alloc_count();
+        batches += i > 26;
+        stk_batch_release(&batch);
+    }
+    CHECK(allocations > 0);
+    const uint64_t more = stk_alloc_count() - allocations;
+    CHECK_MSG(batches > 150 && more < batches / 3, "%d allocations in %d batches", (int)more, (int)batches);
+    stk_loader_close(&loader);
+}
+
 static void an_engine_closes_while_facts_are_found(void)
 {
     setup("close");
@@ -679,5 +703,5 @@ int main(int argc, char **argv)
               TEST(lines_are_scanned_once_and_again_when_the_manifest_changed), TEST(pieces_give_what_one_scan_gives),
               TEST(a_broken_array_is_refused_with_its_line), TEST(what_needs_sizes_before_the_run_is_refused),
               TEST(a_small_budget_is_refused_with_what_to_lower), TEST(no_image_needs_more_than_is_reserved), TEST(a_replay_makes_the_same_batch),
-              TEST(an_engine_closes_while_facts_are_found), TEST(a_sample_is_shown_and_a_plan_counts_rows));
+              TEST(nothing_is_allocated_per_batch), TEST(an_engine_closes_while_facts_are_found), TEST(a_sample_is_shown_and_a_plan_counts_rows));
 }
