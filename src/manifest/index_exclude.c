@@ -56,7 +56,7 @@ static bool take_entry(stk_str line, stk_excluded *entry)
     if (!take_word(&line, "record ") || !take_number(&line, &entry->record_index) || !take_word(&line, " line ") ||
         !take_number(&line, &entry->line) || !take_word(&line, " "))
         return false;
-    if (line.size_bytes == 0 || line.size_bytes >= sizeof entry->id) return false;
+    if (line.size_bytes == 0 || line.size_bytes >= sizeof entry->id || memchr(line.data, 0, line.size_bytes)) return false;
     memcpy(entry->id, line.data, line.size_bytes);
     return true;
 }
