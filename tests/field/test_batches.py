@@ -3,7 +3,7 @@ import json
 
 import numpy
 import pytest
-from field_set import BUDGET, chat, encode, gradient, talk
+from field_set import BUDGET, chat, encode, gradient
 from PIL import Image
 
 PICTURES = {f"{i}.png": gradient(64, 64 + 32 * i) for i in range(6)}
@@ -138,10 +138,3 @@ def test_g19_trained_tokens_are_counted_by_rank_and_step(field):
     assert one.batch()[1]["step_loss_tokens"] == sum(counts)
     split = [about["loss_tokens"] for _, about in one.dump("--world", 2, "--micro-batch", 1).values()]
     assert len(split) == 4 and sum(split) == sum(counts)
-
-
-def test_g01_a_rank_without_pictures_is_told_by_its_fields(field):
-    rows = [talk(("human", "Text."), ("gpt", "Yes.")), with_images(1)]
-    parts = field(rows, PICTURES, batch=2).dump("--world", 2)
-    kinds = ["pixel_bytes" in fields for fields, _ in parts.values()]
-    assert sorted(kinds) == [False, True] and all(fields["image_offsets"].tolist() == [0, int(kind)] for kind, (fields, _) in zip(kinds, parts.values()))
