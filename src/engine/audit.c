@@ -234,11 +234,11 @@ static void say_images(const audit *a, finding what, stk_index_finding *f)
         say(f, "16-bit grey pictures turn almost white under this reference, which makes every value above 255 white: convert them to 8 bits "
                "first");
         return;
-    case CMYK: say(f, "CMYK JPEGs are converted without a colour profile, as in the reference: look at one with `stoker show`"); return;
-    case ANIMATED: say(f, "of an animation only the first frame is used"); return;
+    case CMYK: say(f, "CMYK pictures are converted without a colour profile, as in the reference: look at one with `stoker show`"); return;
+    case ANIMATED: say(f, "of an animation, or of several pages, only the first picture is used"); return;
     case TURNED:
-        if (pixels->ignore_orientation) say(f, "pictures turned by EXIF stay as they are stored (orientation is ignored); orientation: apply turns "
-                                               "them upright");
+        if (pixels->ignore_orientation) say(f, "pictures turned by EXIF stay as they are stored (orientation is ignored), but for TIFFs; orientation: "
+                                               "apply turns them upright");
         else say(f, "pictures turned by EXIF are turned upright (orientation is applied); orientation: ignore leaves them as stored");
         return;
     case SIZE_STATED:

@@ -179,12 +179,14 @@ def test_kinds_of_pictures_and_what_the_options_make_of_them(docs):
         "cmyk.jpg": picture(Image.new("CMYK", (64, 64), (1, 2, 3, 4)), "JPEG"),
         "frames.png": picture(frames[0], save_all=True, append_images=frames[1:]),
         "plain.png": plain(),
+        "frames.gif": picture(frames[0], "GIF", save_all=True, append_images=frames[1:]),
+        "cmyk.tif": picture(Image.new("CMYK", (64, 64), (1, 2, 3, 4)), "TIFF"),
     }
     docs.write([ask("<image>?", image=name) for name in files], files)
     found, words = docs.findings()
-    assert found == {"transparent": (3, 1), "grey_16_bit": (1, 4), "turned": (1, 5), "cmyk": (1, 6), "animated": (1, 7)}
+    assert found == {"transparent": (3, 1), "grey_16_bit": (1, 4), "turned": (1, 5), "cmyk": (2, 6), "animated": (2, 7)}
     assert "almost white under this reference" in words["grey_16_bit"] and "convert them to 8 bits" in words["grey_16_bit"]
-    assert "is dropped" in words["transparent"] and "first frame" in words["animated"] and "turned upright" in words["turned"]
+    assert "is dropped" in words["transparent"] and "first picture" in words["animated"] and "turned upright" in words["turned"]
     assert "almost white under this reference" in docs().stdout
     assert "blended on white (alpha: white)" in docs.findings("--alpha", "white")[1]["transparent"]
     assert "stay as they are stored" in docs.findings("--orientation", "ignore")[1]["turned"]

@@ -190,7 +190,7 @@ def test_the_index_reports_in_words_and_as_json(stoker, config, sample):
     words = stoker("index", config).stdout
     report = json.loads(stoker("index", config, "--json").stdout)
     one = report["sets"][0]
-    assert report["schema"] == 1 and one["name"] == "sample" and one["records"] == one["usable"] > 40
+    assert report["schema"] == 2 and one["name"] == "sample" and one["records"] == one["usable"] > 40
     assert str(one["supervised_tokens"]) in words and sum(one["length_histogram"]) == one["usable"]
     assert stoker("index", config).stderr == ""
     faulty = json.loads(stoker("index", sample / "faulty.yaml", "--json").stdout)["sets"][0]
