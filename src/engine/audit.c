@@ -28,6 +28,7 @@ typedef enum finding {
     NO_FINAL_ANSWER,
     LONE_SURROGATES,
     WHITE_SPACE_AT_TAGS,
+    TAGS_ADDED,
     DETAIL_IGNORED,
     OTHER_NOTES,
     TRANSPARENT,
@@ -58,6 +59,7 @@ static const char *const names[FINDING_COUNT] = {
     [NO_FINAL_ANSWER] = "no_final_answer",
     [LONE_SURROGATES] = "lone_surrogates",
     [WHITE_SPACE_AT_TAGS] = "white_space_at_tags",
+    [TAGS_ADDED] = "tags_added",
     [DETAIL_IGNORED] = "detail_ignored",
     [OTHER_NOTES] = "other_notes",
     [TRANSPARENT] = "transparent",
@@ -81,7 +83,7 @@ static const struct {
     {STK_NOTE_THINK_CLOSED, THINK_CLOSED},              {STK_NOTE_LATER_SYSTEM, LATER_SYSTEM_TURNS},
     {STK_NOTE_TOOL_ROLE, TOOL_TURNS},                   {STK_NOTE_NO_FINAL_ANSWER, NO_FINAL_ANSWER},
     {STK_NOTE_LONE_SURROGATE, LONE_SURROGATES},         {STK_NOTE_TAG_SPACE, WHITE_SPACE_AT_TAGS},
-    {STK_NOTE_DETAIL_IGNORED, DETAIL_IGNORED},
+    {STK_NOTE_TAGS_ADDED, TAGS_ADDED},                  {STK_NOTE_DETAIL_IGNORED, DETAIL_IGNORED},
 };
 
 typedef struct audit {
@@ -212,6 +214,9 @@ static void say_turns(const audit *a, finding what, stk_index_finding *f)
                            "qwen-vl-finetune does; keep leaves it, as all others do");
         else say(f, "white space around the text of the user, as at \"<image>\\n\", stays; tag_space: strip would take it away and change their "
                     "ids, as qwen-vl-finetune does");
+        return;
+    case TAGS_ADDED:
+        say(f, "media without tags were put before the text of the first turn, as ms-swift does: write <image> where each belongs");
         return;
     case DETAIL_IGNORED: say(f, "an image's `detail` is ignored: min_pixels and max_pixels set its size"); return;
     case OTHER_NOTES: say(f, "notes that docs/index-format.md lists"); return;

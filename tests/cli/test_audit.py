@@ -161,6 +161,12 @@ def test_lone_surrogates_and_image_details(docs):
     assert docs.findings()[0] == {"lone_surrogates": (1, 1), "detail_ignored": (1, 2)}
 
 
+def test_media_without_tags_in_ms_swift(docs):
+    docs.write([ask(), ask("What?", images=["a.png"]), ask("<image>What?", images=["a.png"])], {"a.png": plain()}, data={"format": "ms-swift"})
+    found, words = docs.findings()
+    assert found == {"tags_added": (1, 2), "address_repeated": (1, 3)} and "as ms-swift does" in words["tags_added"]
+
+
 # --- images ---
 
 def test_kinds_of_pictures_and_what_the_options_make_of_them(docs):
