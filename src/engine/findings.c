@@ -1,16 +1,15 @@
-/* audit.c - notes and flags of the facts to findings: counted, the first one located, put into words.
+/* findings.c - notes and flags of the facts to findings: counted, the first one located, put into words.
  *
  * One table of what there is, in the order in which people read it.  Once over the records; what is used twice is found
  * with sets of hashes, 16 to 32 bytes a medium, which live only as long as the report is made.
  *
  * Not here: what is unusable (index_api.c), what makes a run refuse (unusable.c). */
-#include "engine/audit.h"
+#include "engine/findings.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 
 #include "manifest/index_ids.h"
-#include "schema/derive.h"
 
 typedef enum finding {
     IDS_REPEATED,
@@ -289,7 +288,7 @@ static void report(audit *a, stk_index_summary *summary)
     }
 }
 
-stk_status stk_audit_set(stk_index_summary *summary, const stk_run *run, const stk_run_set *set, stk_error *err)
+stk_status stk_findings_make(stk_index_summary *summary, const stk_run *run, const stk_run_set *set, stk_error *err)
 {
     audit a = {.run = run, .set = set};
     stk_status status = stk_id_set_init(&a.addresses, set->facts.media_count, err);
