@@ -2,6 +2,8 @@
  * ones. */
 #include "image_test.h"
 
+#include "base/fault.h"
+
 #include <xxhash.h>
 
 static image_test t;
@@ -392,6 +394,35 @@ static void another_picture_than_was_planned_is_named_changed(void)
     }
 }
 
+/* The kinds that are held whole take memory of their own: without it they fail, and the next picture is fine.
+ */
+static void every_allocation_may_fail(void)
+{
+#ifdef STK_FAULTS
+    static const char *const name[] = {"gif-interlaced-33.gif", "bmp-rle8-0.bmp"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        setup();
+        const uint64_t hash = digest_of(name[i], STK_ALPHA_DROP);
+        unsigned long nth = 1;
+        for (;; nth++) {
+            uint8_t *rgb = NULL;
+            stk_image_scratch_destroy(t.scratch);
+            stk_fault_set(STK_FAULT_ALLOC, nth, false);
+            stk_status status = stk_image_scratch_create(&t.scratch, t.spec, &t.err);
+            if (status == STK_OK) status = make_rgb(STK_ALPHA_DROP, &rgb);
+            stk_fault_set(STK_FAULT_ALLOC, 0, false);
+            free(rgb);
+            if (status == STK_OK) break;
+            CHECK_MSG(status == STK_ERR_NOMEM, "%s, allocation %lu: %s", name[i], nth, t.err.message);
+            CHECK_INT(t.reason, STK_REASON_NONE);
+        }
+        CHECK_MSG(nth > 4, "%s: %lu allocations", name[i],
+                  nth); /* scratch, its state, the block, the picture */
+        CHECK(digest(STK_ALPHA_DROP) == hash);
+    }
+#endif
+}
+
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(every_kind_equals_pillow_under_each_rule_of_alpha),
@@ -401,5 +432,5 @@ int main(int argc, char **argv)
               TEST(a_file_cut_at_any_byte_is_refused_or_whole),
               TEST(sizes_over_the_limit_are_refused_from_the_header),
               TEST(without_a_limit_the_file_still_is_too_short),
-              TEST(another_picture_than_was_planned_is_named_changed));
+              TEST(another_picture_than_was_planned_is_named_changed), TEST(every_allocation_may_fail));
 }
