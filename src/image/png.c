@@ -12,6 +12,7 @@
 
 #include "image/codec.h"
 
+enum { TEXT_MAX_BYTES = 1 << 20 }; /* Pillow refuses a file with a longer one */
 enum { COLOR_GREY = 0, COLOR_RGB = 2, COLOR_PALETTE = 3, COLOR_GREY_ALPHA = 4, COLOR_RGB_ALPHA = 6 };
 
 typedef struct png_codec {
@@ -469,6 +470,8 @@ static void read_text(walk *w, stk_bytes *text, stk_buffer *buffer, const chunk 
     *text = (stk_bytes){0};
     if (inflate_text(w, buffer, at, (size_t)(end - at)))
         *text = (stk_bytes){buffer->data, buffer->size_bytes};
+    else
+        w->header->info.flags |= STK_MEDIA_PARTS_SKIPPED;
 }
 
 /* Later chunks of a name replace earlier ones, before and behind the pixel data, as in Pillow. */
@@ -485,6 +488,7 @@ static void read_optional(walk *w, const chunk *k)
     } else if (is_type(k, "fcTL") && !w->data_seen) {
         w->control_seen = true;
     } else if (is_type(k, "tEXt") || is_type(k, "zTXt") || is_type(k, "iTXt")) {
+        if (k->size_bytes > TEXT_MAX_BYTES) w->header->info.flags |= STK_MEDIA_PARTS_SKIPPED;
         if (is_type(k, "tEXt") && key_is(k, "exif")) {
             sources->exif = (stk_exif){.piece = {{k->data + 5, k->size_bytes - 5}}, .piece_count = 1};
         } else if (key_is(k, profile)) {
@@ -551,7 +555,9 @@ stk_status stk_png_probe(stk_header *header, stk_reason *reason, stk_bytes bytes
         } else if (is_type(&k, "PLTE") && !w.data_seen && (!sum_is_right(&k) || k.size_bytes > 768)) {
             return stk_image_broken(reason, err, "broken PNG (a palette %s): fetch it again or leave it out",
                                     k.size_bytes > 768 ? "of over 256 colours" : "with a wrong check sum");
-        } else if ((k.type[0] & 0x20) && (w.data_seen || sum_is_right(&k))) {
+        } else if ((k.type[0] & 0x20) && !w.data_seen && !sum_is_right(&k)) {
+            header->info.flags |= STK_MEDIA_PARTS_SKIPPED;
+        } else if (k.type[0] & 0x20) {
             read_optional(&w, &k);
             if (w.no_memory) return stk_fail(err, STK_ERR_NOMEM, "no memory for a text of a PNG");
         }

@@ -185,7 +185,9 @@ stk_status stk_image_probe(stk_image_info *info, stk_reason *reason, stk_bytes b
         status = stk_image_check_px(header.info.width_px, header.info.height_px, limits, reason, err);
     }
     if (status == STK_OK) {
-        header.info.orientation = stk_orientation_find(&header.orientation);
+        bool broken;
+        header.info.orientation = stk_orientation_find(&header.orientation, &broken);
+        if (broken) header.info.flags |= STK_MEDIA_PARTS_SKIPPED;
         if (header.info.whole) header.info.flags |= STK_MEDIA_WHOLE;
         *info = header.info;
     }

@@ -4,6 +4,7 @@ Field reports: A19, B18, B20, B30, C07, C13, C17, F21 (their ids stand with the 
 import io
 import json
 import os
+import zlib
 
 import pytest
 from PIL import Image
@@ -198,6 +199,31 @@ def test_kinds_of_pictures_and_what_the_options_make_of_them(docs):
     assert "stay as they are stored" in docs.findings("--orientation", "ignore")[1]["turned"]
     words = docs.findings("--profile", "qwen-vl-utils")[1]
     assert "RGBA pictures is blended on white" in words["transparent"] and "is ignored" in words["turned"]
+
+
+def test_broken_parts_beside_the_pixels(docs):
+    """Field reports B04 and B16: they cost nothing but themselves, and are counted."""
+    jpeg, png = picture(Image.new("RGB", (64, 64)), "JPEG"), plain()
+    exif = b"Exif\0\0" + b"II*\0\x08\0\0\0\x05\0"
+    doubled = b"Exif\0\0Exif\0\0" + b"II*\0\x08\0\0\0\0\0"
+    text = b"tEXt" + b"Comment\0words"
+
+    def with_exif(block):
+        return jpeg[:2] + b"\xff\xe1" + (len(block) + 2).to_bytes(2, "big") + block + jpeg[2:]
+
+    def with_chunk(chunk, check):
+        return png[:33] + (len(chunk) - 4).to_bytes(4, "big") + chunk + check.to_bytes(4, "big") + png[33:]
+
+    files = {
+        "exif-cut.jpg": with_exif(exif),
+        "exif-doubled.jpg": with_exif(doubled),
+        "text-sum.png": with_chunk(text, zlib.crc32(text) ^ 1),
+        "text-good.png": with_chunk(text, zlib.crc32(text)),
+        "exif-good.jpg": with_exif(b"Exif\0\0II*\0\x08\0\0\0\0\0"),
+    }
+    docs.write([ask("<image>?", image=name) for name in files], files)
+    found, words = docs.findings()
+    assert found == {"parts_skipped": (3, 1)} and "the pixels are whole" in words["parts_skipped"]
 
 
 def test_media_used_twice(docs):
