@@ -36,7 +36,7 @@ stk_status stk_render_content(stk_str *content, stk_render *render, const stk_sa
 static const char *find(stk_str text, stk_str word, bool last)
 {
     const char *found = NULL;
-    if (text.size_bytes == 0) return NULL;
+    if (!text.data || text.size_bytes == 0) return NULL;
     const char *from = text.data;
     while ((from = memmem(from, text.size_bytes - (size_t)(from - text.data), word.data, word.size_bytes))) {
         found = from;
