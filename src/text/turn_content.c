@@ -56,9 +56,9 @@ bool stk_content_answers_a_tool(stk_str content)
 void stk_content_split_thinking(stk_str *reasoning, stk_str *content)
 {
     const stk_str open = STK_LITERAL("<think>"), close = STK_LITERAL("</think>");
-    const char *const end = content->data + content->size_bytes;
     const char *const first = find(*content, close, false);
     if (!first) return;
+    const char *const end = content->data + content->size_bytes;
     *reasoning = stk_str_strip_newlines_right((stk_str){content->data, (size_t)(first - content->data)});
     const char *const opened = find(*reasoning, open, true);
     if (opened) {
