@@ -33,6 +33,7 @@ help:
 	@echo 'make test        all tests that need only Debian packages and light Python packages'
 	@echo 'make test-all    also sanitizers, the second compiler, CPU levels, faults, the reference software'
 	@echo 'make bench       images and samples a second beside the reference processor and an expert pipeline'
+	@echo 'make conformance the pinned releases of the reference beside Stoker: docs/conformance.md (downloads 12 GB once)'
 	@echo 'make fuzz        SECONDS=60 of each fuzz target; FUZZ=jpeg for one'
 	@echo 'make format      clang-format over the C files that differ from the last commit'
 	@echo 'make sample      make the sample set and its checkpoint folder again (needs the reference software)'
@@ -112,7 +113,7 @@ test-reference: build
 
 BENCH_SET = $(or $(IMAGES),$(BUILD)/bench-set)
 
-.PHONY: bench fuzz format sample clean distclean
+.PHONY: bench conformance fuzz format sample clean distclean
 bench: build
 	@tools/install-deps reference
 	@ninja -C $(BUILD) bench/libbench_kernels.so
@@ -121,6 +122,12 @@ bench: build
 	$(REFERENCE) tools/make-reference-model qwen3-vl $(BUILD)/reference-model
 	$(REFERENCE) bench/compare_samples.py --stoker $(BUILD)/cli/stoker --model $(BUILD)/reference-model \
 		--images $(BENCH_SET) --prefix '$(PREFIX)'
+
+# WRITE=--write writes the goldens and the tables of docs/conformance.md again.
+conformance: build
+	@tools/install-deps conformance
+	.venv-conformance-hf5/bin/python tools/conformance/run.py --stoker $(BUILD)/cli/stoker --probe $(BUILD)/tests/text/text_probe \
+		--folder $(BUILD)/conformance $(WRITE)
 
 fuzz: deps
 	@tools/install-deps check
@@ -139,4 +146,4 @@ clean:
 	rm -rf build build-asan build-tsan build-faults build-clang build-fuzz
 
 distclean: clean
-	rm -rf .venv .venv-reference
+	rm -rf .venv .venv-reference .venv-conformance-*

@@ -1,6 +1,7 @@
-/* fuzz_index.c - hostile bytes as a sidecar or as the journal of a build: refused, or safe to be read to its last byte.
+/* fuzz_index.c - hostile bytes as a sidecar, as the journal of a build or as a list of left-out records: refused, or safe to
+ * be read to its last byte.
  *
- * The first byte chooses: media part, text part, journal, lines.  Lengths and checksums are made right, so that what stands behind
+ * The first byte chooses: media part, text part, journal, list, lines.  Lengths and checksums are made right, so that what stands behind
  * them is reached. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -9,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "manifest/index_exclude.h"
 #include "manifest/index_journal.h"
 #include "schema/derive.h"
 
@@ -99,17 +101,37 @@ static void read_journal(uint8_t *bytes, size_t size)
     stk_journal_close(&journal, true);
 }
 
+/* What is accepted names records that there are, each once. */
+static void read_excluded(const uint8_t *bytes, size_t size)
+{
+    enum { RECORDS = 150 };
+    stk_index_key key;
+    memset(&key, 0, sizeof key);
+    stk_error err;
+    stk_exclude_list list;
+    stk_exclude_init(&list);
+    const stk_status status = stk_exclude_parse(&list, (stk_str){(const char *)bytes, size}, &key, RECORDS, &err);
+    require(status == STK_OK || (status == STK_ERR_INDEX && err.message[0]));
+    for (size_t i = 0; status == STK_OK && i < stk_exclude_count(&list); i++) {
+        const stk_excluded *const e = stk_exclude_at(&list, i);
+        require(e->record_index < RECORDS && (i == 0 || stk_exclude_at(&list, i - 1)->record_index < e->record_index));
+        require(e->id[0] && memchr(e->id, 0, sizeof e->id));
+    }
+    stk_exclude_deinit(&list);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 1) return 0;
     uint8_t *const bytes = aligned_alloc(64, (size + 63) / 64 * 64);
     require(bytes != NULL);
     memcpy(bytes, data + 1, size - 1);
-    switch (data[0] % 4) {
+    switch (data[0] % 5) {
     case 0: read_sidecar(bytes, size - 1, STK_INDEX_MEDIA); break;
     case 1: read_sidecar(bytes, size - 1, STK_INDEX_TEXT); break;
-    case 3: read_sidecar(bytes, size - 1, STK_INDEX_LINES); break;
-    default: read_journal(bytes, size - 1); break;
+    case 2: read_journal(bytes, size - 1); break;
+    case 3: read_excluded(bytes, size - 1); break;
+    default: read_sidecar(bytes, size - 1, STK_INDEX_LINES); break;
     }
     free(bytes);
     return 0;

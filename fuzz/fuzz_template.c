@@ -1,8 +1,9 @@
 /* fuzz_template.c - a hostile turn format and a hostile conversation: what comes out has as many pads as
  * media, labels that were counted, ids of the vocabulary, and no label on a medium.
  *
- * An input is three letters (template, control_tokens, labels), the strings of a turn format with tabs
- * between, a line break, and a record. */
+ * An input is three letters, the strings of a turn format with tabs between, a line break, and a record.  The
+ * letters choose the template; control_tokens, allowed tokens and a system turn of the rules; labels and what
+ * a turn format trains. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -79,16 +80,21 @@ static stk_str next_string(stk_str *line)
     return out;
 }
 
-static stk_template *open_template(uint8_t choice, stk_str line)
+static stk_template *open_template(const uint8_t letter[3], stk_str line)
 {
-    static const char *const names[] = {"qwen3-vl", "qwen2.5-vl", "qwen3.5", "qwen3.6", "qwen3.8"};
+    /* Where there is no name, the turns are declared. */
+    static const char *const names[10] = {"qwen3-vl",          "qwen2.5-vl",       "qwen3.5",
+                                          "qwen3.6",           "qwen3.8",          NULL,
+                                          "qwen3-vl-thinking", "qwen3.5-training", "qwen3.6-training"};
     stk_template *out = NULL;
     stk_error err;
-    if (choice % 6 < 5) {
-        require(stk_template_named(&out, stk_str_of(names[choice % 6]), &err) == STK_OK);
+    const char *const name = names[letter[0] % 10];
+    if (name) {
+        require(stk_template_named(&out, stk_str_of(name), &err) == STK_OK);
         return out;
     }
-    stk_turn_format format = {.assistant = {.trains_text = true, .trains_after = true}};
+    const int flags = letter[2] / 3;
+    stk_turn_format format = {.assistant = {.trains_text = !(flags & 1), .trains_after = !(flags & 2)}};
     stk_turn_format_role *const role[] = {&format.assistant, &format.user, &format.system, &format.tool};
     for (int i = 0; i < 4; i++) {
         role[i]->before = next_string(&line);
@@ -97,6 +103,7 @@ static stk_template *open_template(uint8_t choice, stk_str line)
     }
     format.image = next_string(&line);
     format.default_system = next_string(&line);
+    format.video = next_string(&line);
     const stk_status status = stk_template_declared(&out, &format, &err);
     require(status == STK_OK || (status == STK_ERR_OPTION && !out && err.message[0]));
     return out;
@@ -131,10 +138,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     stk_reason reason;
     stk_error err = {0};
     if (stk_record_parse(&sample, &record_rules, record, &reason, &err) != STK_OK) return 0;
-    stk_template *t = open_template(data[0], line);
+    stk_template *t = open_template(data, line);
     if (!t) return 0;
+    static const stk_str allowed[] = {{"<think>", 7}, {"<|vision_start|>", 16}, {"</tool_response>", 16}};
+    static const stk_str system = {"s <think>\n<|im_end|>", 20};
+    const int flags = data[1] / 3;
     const stk_text_rules rules = {.labels = (stk_label_rule)(data[2] % 3),
-                                  .control_tokens = (stk_control_rule)(data[1] % 3)};
+                                  .control_tokens = (stk_control_rule)(data[1] % 3),
+                                  .allow_control_tokens = {allowed, flags & 1 ? 3 : 0},
+                                  .system = flags & 2 ? system : (stk_str){NULL, 0}};
     stk_tokens tokens;
     const stk_status status = stk_text_encode(&tokens, tokenizer, t, &rules, &sample, scratch, &reason, &err);
     if (status == STK_OK)

@@ -1,8 +1,10 @@
 /* exclude.c - lists of samples, as people or dead letters name them, to records that are left out for good.
  *
- *     lines ─► entries ─► candidates by hash of the id, or by line ─► one record each ─► a list beside each manifest
+ *     lines ─► entries ─► candidates by hash of the id, or by line ─► one record each ─► a list beside each
+ * manifest
  *
- * All entries are found before anything is written.  Not here: the lists on disk (manifest/index_exclude.h). */
+ * All entries are found before anything is written.  Not here: the lists on disk (manifest/index_exclude.h).
+ */
 #include <stoker/index.h>
 
 #include <inttypes.h>
@@ -34,7 +36,7 @@ typedef struct excluding {
     stk_pool pool;      /* the texts of entries */
     stk_buffer entries; /* entry */
     stk_buffer candidates;
-    stk_buffer named;   /* stk_index_words, of a set */
+    stk_buffer named; /* stk_index_words, of a set */
 } excluding;
 
 static entry *entry_at(const excluding *x, size_t at)
@@ -55,7 +57,8 @@ static stk_status fail_line(stk_error *err, const char *list, uint64_t line, con
     return STK_ERR_USAGE;
 }
 
-static stk_status copy_text(excluding *x, const char **out, const char *text, size_t size_bytes, stk_error *err)
+static stk_status copy_text(excluding *x, const char **out, const char *text, size_t size_bytes,
+                            stk_error *err)
 {
     char *const copy = stk_pool_take(&x->pool, size_bytes + 1);
     if (!copy) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a list of records");
@@ -71,9 +74,11 @@ static stk_status read_letter(excluding *x, entry *e, stk_str text, stk_error *e
     json_t *const letter = json_loadb(text.data, text.size_bytes, 0, &why);
     const json_t *const id = json_object_get(letter, "id"), *const file = json_object_get(letter, "file");
     stk_status status = STK_OK;
-    if (!json_is_string(id)) status = fail_line(err, e->list, e->list_line, letter ? "an object without `id`" : "not valid JSON");
+    if (!json_is_string(id))
+        status = fail_line(err, e->list, e->list_line, letter ? "an object without `id`" : "not valid JSON");
     if (status == STK_OK) status = copy_text(x, &e->id, json_string_value(id), json_string_length(id), err);
-    if (status == STK_OK && json_is_string(file)) status = copy_text(x, &e->file, json_string_value(file), json_string_length(file), err);
+    if (status == STK_OK && json_is_string(file))
+        status = copy_text(x, &e->file, json_string_value(file), json_string_length(file), err);
     json_decref(letter);
     return status;
 }
@@ -81,11 +86,13 @@ static stk_status read_letter(excluding *x, entry *e, stk_str text, stk_error *e
 static stk_status read_line(excluding *x, const char *list, uint64_t line, stk_str text, stk_error *err)
 {
     while (text.size_bytes && strchr(" \t\r", text.data[text.size_bytes - 1])) text.size_bytes--;
-    while (text.size_bytes && strchr(" \t", text.data[0])) text = (stk_str){text.data + 1, text.size_bytes - 1};
+    while (text.size_bytes && strchr(" \t", text.data[0]))
+        text = (stk_str){text.data + 1, text.size_bytes - 1};
     if (text.size_bytes == 0) return STK_OK;
     if (memchr(text.data, 0, text.size_bytes)) return fail_line(err, list, line, "not a line of text");
     entry e = {.list = list, .list_line = line};
-    STK_TRY(text.data[0] == '{' ? read_letter(x, &e, text, err) : copy_text(x, &e.id, text.data, text.size_bytes, err));
+    STK_TRY(text.data[0] == '{' ? read_letter(x, &e, text, err)
+                                : copy_text(x, &e.id, text.data, text.size_bytes, err));
     return stk_buffer_append(&x->entries, &e, sizeof e, err);
 }
 
@@ -176,8 +183,10 @@ static void find_ids(excluding *x, uint32_t set_index)
         size_t low = 0, high = count;
         while (low < high) {
             const size_t middle = low + (high - low) / 2;
-            if (list[middle].hash < hash) low = middle + 1;
-            else high = middle;
+            if (list[middle].hash < hash)
+                low = middle + 1;
+            else
+                high = middle;
         }
         for (; low < count && list[low].hash == hash; low++) hit(entry_at(x, list[low].entry), set_index, r);
     }
@@ -189,7 +198,8 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Whether a dead letter's file is this one: its path, or where no path agrees (the data has moved) its name. */
+/* Whether a dead letter's file is this one: its path, or where no path agrees (the data has moved) its name.
+ */
 static bool is_file(const stk_set_facts *facts, uint32_t f, const char *file)
 {
     if (!file) return true;
@@ -205,8 +215,10 @@ static uint64_t first_at(const stk_set_facts *facts, uint32_t f, uint64_t line)
     while (low < high) {
         const uint64_t middle = low + (high - low) / 2;
         const stk_record_facts *const r = &facts->record[middle];
-        if (r->file_index < f || (r->file_index == f && r->line < line)) low = middle + 1;
-        else high = middle;
+        if (r->file_index < f || (r->file_index == f && r->line < line))
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low;
 }
@@ -219,7 +231,9 @@ static void find_line(excluding *x, uint32_t set_index, entry *e, const char *nu
     if (*number < '0' || *number > '9' || *end) return;
     for (uint32_t f = 0; f < facts->file_count; f++) {
         if (!is_file(facts, f, e->file)) continue;
-        for (uint64_t r = first_at(facts, f, line); r < facts->record_count && facts->record[r].file_index == f && facts->record[r].line == line; r++)
+        for (uint64_t r = first_at(facts, f, line);
+             r < facts->record_count && facts->record[r].file_index == f && facts->record[r].line == line;
+             r++)
             hit(e, set_index, r);
     }
 }
@@ -247,11 +261,15 @@ static stk_status check_found(const excluding *x, stk_error *err)
         const entry *const e = entry_at(x, i);
         if (e->hits == 1) continue;
         if (e->hits)
-            (void)stk_fail_at(err, STK_ERR_USAGE, e->list, e->list_line, "\"%.95s\" names %" PRIu64 " records: give the records ids, or name "
-                              "the file as dead letters do", e->id, e->hits);
+            (void)stk_fail_at(err, STK_ERR_USAGE, e->list, e->list_line,
+                              "\"%.95s\" names %" PRIu64 " records: give the records ids, or name "
+                              "the file as dead letters do",
+                              e->id, e->hits);
         else
-            (void)stk_fail_at(err, STK_ERR_USAGE, e->list, e->list_line, "\"%.95s\" names no record of the configuration: a line is SET/ID, "
-                              "SET#LINE or a dead letter; nothing was left out", e->id);
+            (void)stk_fail_at(err, STK_ERR_USAGE, e->list, e->list_line,
+                              "\"%.95s\" names no record of the configuration: a line is SET/ID, "
+                              "SET#LINE or a dead letter; nothing was left out",
+                              e->id);
         return STK_ERR_USAGE;
     }
     return STK_OK;
@@ -271,8 +289,9 @@ static stk_status save_set(excluding *x, uint32_t set_index, bool start_over, st
                                  x->named.size_bytes / sizeof(stk_index_words), start_over, err);
 }
 
-static stk_status exclude(excluding *x, const stk_options *options, const char *const *list, size_t list_count, bool start_over,
-                          const stk_index_progress *progress, stk_error *err)
+static stk_status exclude(excluding *x, const stk_options *options, const char *const *list,
+                          size_t list_count, bool start_over, const stk_index_progress *progress,
+                          stk_error *err)
 {
     for (size_t i = 0; i < list_count; i++) STK_TRY(read_list(x, list[i], err));
     STK_TRY(stk_run_prepare(&x->run, options, err));
@@ -286,8 +305,8 @@ static stk_status exclude(excluding *x, const stk_options *options, const char *
     return STK_OK;
 }
 
-stk_status stk_index_exclude(const stk_options *options, const char *const *list, size_t list_count, bool start_over,
-                             const stk_index_progress *progress, stk_error *err)
+stk_status stk_index_exclude(const stk_options *options, const char *const *list, size_t list_count,
+                             bool start_over, const stk_index_progress *progress, stk_error *err)
 {
     if (options->index && strcmp(options->index, "stream") == 0)
         return stk_fail(err, STK_ERR_OPTION, "which record an id names is known from a full index: leave records out with index: auto");

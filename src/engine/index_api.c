@@ -3,7 +3,7 @@
  * Not here: the index itself (manifest/), usability (schema/derive.h). */
 #include <stoker/index.h>
 
-#include "engine/audit.h"
+#include "engine/findings.h"
 #include "engine/run.h"
 #include "engine/unusable.h"
 #include "schema/derive.h"
@@ -132,7 +132,7 @@ static stk_status summarise(stk_index_summary *summary, const stk_run *run, cons
     stk_error refusal;
     if (stk_unusable_check(run, set, options->errors_unusable, &refusal) < 0)
         snprintf(summary->refusal, sizeof summary->refusal, "%s", refusal.message);
-    return stk_audit_set(summary, run, set, err);
+    return stk_findings_make(summary, run, set, err);
 }
 
 stk_status stk_index_build(stk_index_report **out, const stk_options *options, const stk_index_progress *progress, stk_error *err)

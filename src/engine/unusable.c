@@ -43,7 +43,9 @@ static void advise(char *to, size_t capacity, const stk_run_set *set, stk_reason
     switch (reason) {
     case STK_REASON_MISSING:
     case STK_REASON_UNREADABLE: snprintf(to, capacity, "is media_root right? it is %s", root); return;
-    case STK_REASON_DENIED: snprintf(to, capacity, "set media_root (it is %s), or name the folder in allow", root); return;
+    case STK_REASON_DENIED:
+        snprintf(to, capacity, "set media_root (it is %s), or name the folder in allow", root);
+        return;
     case STK_REASON_DIALECT: advice = "set the data set's format, or its columns"; break;
     case STK_REASON_TAGS: advice = "do columns name the key of the media?"; break;
     case STK_REASON_ROLE: advice = "set the data set's roles"; break;
@@ -62,7 +64,8 @@ static void advise(char *to, size_t capacity, const stk_run_set *set, stk_reason
 /* The address in "image 1, ADDRESS: what is wrong"; empty: these are other words. */
 static stk_str address_in(const char *words)
 {
-    const char *const comma = strncmp(words, "image ", 6) == 0 || strncmp(words, "video ", 6) == 0 ? strstr(words, ", ") : NULL;
+    const char *const comma =
+        strncmp(words, "image ", 6) == 0 || strncmp(words, "video ", 6) == 0 ? strstr(words, ", ") : NULL;
     const char *const colon = comma ? strstr(comma, ": ") : NULL;
     return colon ? (stk_str){comma + 2, (size_t)(colon - comma) - 2} : (stk_str){"", 0};
 }
@@ -98,13 +101,16 @@ stk_status stk_unusable_check(const stk_run *run, const stk_run_set *set, double
     char advice[160], most[64] = "";
     /* With many faults none of them is the cause. */
     advise(advice, sizeof advice, set, 2 * t.by_reason[t.most] < t.unusable ? STK_REASON_NONE : t.most);
-    if (t.by_reason[t.most] < t.unusable) snprintf(most, sizeof most, "%" PRIu64 " of them ", t.by_reason[t.most]);
+    if (t.by_reason[t.most] < t.unusable)
+        snprintf(most, sizeof most, "%" PRIu64 " of them ", t.by_reason[t.most]);
     const char *const example = words_of(set, t.most, t.first[t.most]);
     char sentence[768], first[120];
     const stk_str address = address_in(example);
     const int size = snprintf(sentence, sizeof sentence,
-                              "%.63s: %" PRIu64 " of %" PRIu64 " records are unusable (%.3g %%, errors.unusable is %.3g %%): %s%s", set->name,
-                              t.unusable, t.counted, 100 * (double)t.unusable / (double)t.counted, 100 * share, most, stk_reason_text(t.most));
+                              "%.63s: %" PRIu64 " of %" PRIu64
+                              " records are unusable (%.3g %%, errors.unusable is %.3g %%): %s%s",
+                              set->name, t.unusable, t.counted, 100 * (double)t.unusable / (double)t.counted,
+                              100 * share, most, stk_reason_text(t.most));
     char *const rest = sentence + size;
     const size_t room = sizeof sentence - (size_t)size;
     if (address.size_bytes) { /* the address has what the rest leaves of the sentence */

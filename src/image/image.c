@@ -616,7 +616,7 @@ static uint64_t codec_bytes(const stk_image_info *info)
         break;
     case STK_FORMAT_WEBP: each = STK_CODEC_WHOLE_BYTES; break;
     case STK_FORMAT_GIF:
-    case STK_FORMAT_BMP: each = 4; break;
+    case STK_FORMAT_BMP: each = info->whole ? 1 : 0; break;
     case STK_FORMAT_PNG: each = info->whole ? 4 : 0; break;
     case STK_FORMAT_JPEG: each = info->whole ? 8 : 0; break;
     }

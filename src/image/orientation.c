@@ -122,12 +122,17 @@ static uint8_t read_value(const tiff *t, uint64_t type, uint64_t data_at)
 }
 
 /* ABSENT, 1..8, or OTHER for a tag that is there and means nothing. */
-static uint8_t exif_orientation(const stk_exif *exif)
+static uint8_t exif_orientation(const stk_exif *exif, bool *broken)
 {
     tiff t = {.exif = exif};
     for (size_t i = 0; i < exif->piece_count; i++) t.size_bytes += exif->piece[i].size_bytes;
     /* Some writers put the marker's name twice. */
-    for (int i = 0; i < 2 && starts_with(&t, "Exif\0\0", 6); i++) skip(&t, 6);
+    for (int i = 0; i < 2 && starts_with(&t, "Exif\0\0", 6); i++) {
+        *broken = *broken || i > 0;
+        skip(&t, 6);
+    }
+    const bool doubled = *broken;
+    *broken = true; /* until the end of the directory is reached, or the tag */
     if (t.size_bytes < 8 || !read_head(&t)) return ABSENT;
 
     uint64_t at, count, limit_bytes = t.size_bytes, total_bytes = 0;
@@ -152,8 +157,12 @@ static uint8_t exif_orientation(const stk_exif *exif)
         } else {
             data_at = at + 8;
         }
-        if (tag == TAG_ORIENTATION && size_bytes > 0) return read_value(&t, type, data_at);
+        if (tag == TAG_ORIENTATION && size_bytes > 0) {
+            *broken = doubled;
+            return read_value(&t, type, data_at);
+        }
     }
+    *broken = doubled;
     return ABSENT;
 }
 
@@ -174,8 +183,9 @@ static bool is_space(uint8_t c)
 /* Enough for a directory of thousands of entries; the orientation stands in the first one. */
 enum { PROFILE_MAX_BYTES = 64 * 1024 };
 
-static uint8_t profile_orientation(stk_bytes text)
+static uint8_t profile_orientation(stk_bytes text, bool *broken)
 {
+    *broken = true;
     size_t at = 0;
     for (int line = 0; line < 3; line++) {
         const uint8_t *const end =
@@ -198,7 +208,8 @@ static uint8_t profile_orientation(stk_bytes text)
         block[size_bytes++] = (uint8_t)(high << 4 | low);
     }
     const stk_exif exif = {.piece = {{block, size_bytes}}, .piece_count = 1};
-    return exif_orientation(&exif);
+    *broken = false;
+    return exif_orientation(&exif, broken);
 }
 
 /* --- XMP --- */
@@ -222,13 +233,14 @@ static uint8_t xmp_orientation(stk_bytes xmp)
     return ABSENT;
 }
 
-uint8_t stk_orientation_find(const stk_orientation_sources *sources)
+uint8_t stk_orientation_find(const stk_orientation_sources *sources, bool *broken)
 {
+    *broken = false;
     uint8_t found = sources->stated;
     if (found == ABSENT && sources->exif.piece_count)
-        found = exif_orientation(&sources->exif);
+        found = exif_orientation(&sources->exif, broken);
     else if (found == ABSENT && sources->profile.data)
-        found = profile_orientation(sources->profile);
+        found = profile_orientation(sources->profile, broken);
     if (found == ABSENT && sources->xmp.data) found = xmp_orientation(sources->xmp);
     return found >= 1 && found <= 8 ? found : 1;
 }

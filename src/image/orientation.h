@@ -24,7 +24,7 @@ typedef struct stk_orientation_sources {
     stk_bytes xmp; /* data NULL: none.  Read when the block above has no such tag */
 } stk_orientation_sources;
 
-/* 1..8; 1 when nothing says otherwise. */
-uint8_t stk_orientation_find(const stk_orientation_sources *sources);
+/* 1..8; 1 when nothing says otherwise.  *broken: a block could not be read to its end, or has its head twice. */
+uint8_t stk_orientation_find(const stk_orientation_sources *sources, bool *broken);
 
 #endif

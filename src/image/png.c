@@ -1,8 +1,9 @@
 /* png.c - PNG chunks, and rows from libpng, converted as Pillow converts them (spec-qwen3vl.md sections 1.1
  * and 1.2).
  *
- * Every optional chunk is skipped unread, so that none can refuse a picture or take memory; a wrong check sum
- * counts in IHDR and PLTE only.  The library reports errors by a long jump: every function here that calls it
+ * The library gets a file of our own making: one header, a palette, and the pixel chunks as they stand, which must follow
+ * each other.  So no other chunk can refuse a picture or take memory, whether optional or critical, and what stands twice or
+ * is missing has the meaning that Pillow gives it; a wrong check sum counts in IHDR and PLTE only.  The library reports errors by a long jump: every function here that calls it
  * sets the target anew.  An interlaced picture is read whole, into memory of its own. */
 #include <setjmp.h>
 
@@ -11,6 +12,7 @@
 
 #include "image/codec.h"
 
+enum { TEXT_MAX_BYTES = 1 << 20 }; /* Pillow refuses a file with a longer one */
 enum { COLOR_GREY = 0, COLOR_RGB = 2, COLOR_PALETTE = 3, COLOR_GREY_ALPHA = 4, COLOR_RGB_ALPHA = 6 };
 
 typedef struct png_codec {
@@ -18,7 +20,9 @@ typedef struct png_codec {
     png_structp lib;
     png_infop info;
     stk_bytes bytes;
-    size_t at, chunk_at; /* of the next byte, of the next chunk's head */
+    uint8_t head[8 + 25 + 12 + 768]; /* what the library reads first: signature, IHDR, PLTE */
+    size_t head_at, head_bytes;
+    size_t at, chunk_at; /* in the file: of the next byte, of the next chunk's head */
     jmp_buf on_error;
     char message[128];
     uint8_t *band, *whole; /* whole: all rows of an interlaced picture, else NULL */
@@ -34,6 +38,23 @@ typedef struct png_codec {
 size_t stk_png_state_bytes(void)
 {
     return sizeof(png_codec);
+}
+
+/* --- chunks --- */
+
+typedef struct chunk {
+    const uint8_t *type, *data;
+    size_t size_bytes;
+} chunk;
+
+static bool is_type(const chunk *k, const char *type)
+{
+    return memcmp(k->type, type, 4) == 0;
+}
+
+static bool sum_is_right(const chunk *k)
+{
+    return crc32(crc32(0, k->type, 4), k->data, (uInt)k->size_bytes) == stk_be32(k->data + k->size_bytes);
 }
 
 /* --- the library's call-backs --- */
@@ -54,9 +75,12 @@ static void on_warning(png_structp lib, png_const_charp message)
 }
 
 /* The head of a chunk that the file does not hold whole states what is there: so the library unpacks all of
- * it before it finds the end.  A file that is cut behind its last row has all its pixels. */
-static void cut_chunk(png_codec *c, uint8_t *head)
+ * it before it finds the end.  A file that is cut behind its last row has all its pixels.  What follows the pixel chunks is the
+ * end for us. */
+static void open_chunk(png_codec *c, uint8_t *head)
 {
+    static const uint8_t end[8] = {0, 0, 0, 0, 'I', 'E', 'N', 'D'};
+    if (memcmp(head + 4, "IDAT", 4) != 0) memcpy(head, end, sizeof end);
     const size_t stated = stk_be32(head), left = c->bytes.size_bytes - c->at - 8;
     if (stated > left) {
         for (int i = 0; i < 4; i++) head[i] = (uint8_t)(left >> (24 - 8 * i));
@@ -67,12 +91,17 @@ static void cut_chunk(png_codec *c, uint8_t *head)
 static void on_read(png_structp lib, png_bytep out, size_t count)
 {
     png_codec *const c = png_get_io_ptr(lib);
-    if (count > c->bytes.size_bytes - c->at) {
+    if (count <= c->head_bytes - c->head_at) {
+        memcpy(out, c->head + c->head_at, count);
+        c->head_at += count;
+        return;
+    }
+    if (count > c->bytes.size_bytes - c->at || c->head_at < c->head_bytes) {
         c->truncated = true;
         png_error(lib, "the file ends");
     }
     memcpy(out, c->bytes.data + c->at, count);
-    if (c->at == c->chunk_at && count == 8) cut_chunk(c, out);
+    if (c->at == c->chunk_at && count == 8) open_chunk(c, out);
     c->at += count;
 }
 
@@ -189,44 +218,18 @@ static void set_conversions(png_codec *c)
     png_set_user_transform_info(c->lib, c, 0, 0);
 }
 
-/* Entries that the file does not give are black, as Pillow has them. */
-static void copy_palette(png_codec *c)
-{
-    png_colorp entry;
-    int count = 0;
-    if (c->color_type != COLOR_PALETTE || !png_get_PLTE(c->lib, c->info, &entry, &count)) return;
-    for (int i = 0; i < count && i < 256; i++) {
-        c->palette[i][0] = entry[i].red;
-        c->palette[i][1] = entry[i].green;
-        c->palette[i][2] = entry[i].blue;
-    }
-}
-
-typedef struct chunk {
-    const uint8_t *type, *data;
-    size_t size_bytes;
-} chunk;
-
-static bool is_type(const chunk *k, const char *type)
-{
-    return memcmp(k->type, type, 4) == 0;
-}
-
-static bool sum_is_right(const chunk *k)
-{
-    return crc32(crc32(0, k->type, 4), k->data, (uInt)k->size_bytes) == stk_be32(k->data + k->size_bytes);
-}
-
-/* The last good tRNS chunk before the pixels; data NULL: none. */
-static chunk find_transparency(stk_bytes bytes)
+/* The last good chunk of a type before the pixels; data NULL: none.  *idat_at: where these begin. */
+static chunk find_chunk(stk_bytes bytes, const char *type, size_t *idat_at)
 {
     chunk found = {0};
-    for (size_t at = 8; bytes.size_bytes - at >= 12;) {
+    size_t at = 8;
+    for (; bytes.size_bytes - at >= 12;) {
         const chunk k = {bytes.data + at + 4, bytes.data + at + 8, stk_be32(bytes.data + at)};
-        if (k.size_bytes > bytes.size_bytes - at - 12 || is_type(&k, "IDAT")) break;
-        if (is_type(&k, "tRNS") && sum_is_right(&k)) found = k;
+        if (is_type(&k, "IDAT") || k.size_bytes > bytes.size_bytes - at - 12) break;
+        if (is_type(&k, type) && sum_is_right(&k)) found = k;
         at += k.size_bytes + 12;
     }
+    if (idat_at) *idat_at = at;
     return found;
 }
 
@@ -239,7 +242,7 @@ static void set_alpha(png_codec *c, stk_alpha_rule alpha)
         c->blended = alpha == STK_ALPHA_WHITE || (alpha == STK_ALPHA_WHITE_RGBA && is_rgba);
         return;
     }
-    const chunk k = alpha == STK_ALPHA_WHITE ? find_transparency(c->bytes) : (chunk){0};
+    const chunk k = alpha == STK_ALPHA_WHITE ? find_chunk(c->bytes, "tRNS", NULL) : (chunk){0};
     if (!k.data) return;
     if (c->color_type == COLOR_PALETTE) {
         for (size_t i = 0; i < k.size_bytes && i < 256; i++)
@@ -249,6 +252,44 @@ static void set_alpha(png_codec *c, stk_alpha_rule alpha)
     c->keyed = k.size_bytes >= 2 * (size_t)c->codec.channels;
     for (uint32_t ch = 0; c->keyed && ch < c->codec.channels; ch++) c->key[ch] = k.data[2 * ch + 1];
     if (c->keyed && c->bit_depth == 1) c->key[0] = k.data[0] | k.data[1] ? 255 : 0;
+}
+
+static uint8_t *put_chunk(uint8_t *at, const char *type, const uint8_t *data, size_t size_bytes)
+{
+    const uint8_t size[4] = {(uint8_t)(size_bytes >> 24), (uint8_t)(size_bytes >> 16), (uint8_t)(size_bytes >> 8), (uint8_t)size_bytes};
+    memcpy(at, size, 4);
+    memcpy(at + 4, type, 4);
+    memcpy(at + 8, data, size_bytes);
+    const uLong sum = crc32(0, at + 4, (uInt)size_bytes + 4);
+    for (int i = 0; i < 4; i++) at[8 + size_bytes + (size_t)i] = (uint8_t)(sum >> (24 - 8 * i));
+    return at + size_bytes + 12;
+}
+
+/* The head that the library gets: the last header before the pixels, its method of compression as there is only one, and for
+ * indexed pictures a palette of all entries, which the conversion does not use.  False: no header. */
+static bool write_head(png_codec *c)
+{
+    static const uint8_t signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'}, entries[768];
+    const chunk header = find_chunk(c->bytes, "IHDR", &c->at);
+    uint8_t ihdr[13], *at = c->head;
+    if (!header.data || header.size_bytes < sizeof ihdr) return false;
+    memcpy(ihdr, header.data, sizeof ihdr);
+    ihdr[10] = 0;
+    memcpy(at, signature, sizeof signature);
+    at = put_chunk(at + sizeof signature, "IHDR", ihdr, sizeof ihdr);
+    const uint32_t depth = ihdr[8];
+    if (ihdr[9] == COLOR_PALETTE) at = put_chunk(at, "PLTE", entries, depth < 8 ? (size_t)3 << depth : sizeof entries);
+    c->head_bytes = (size_t)(at - c->head);
+    c->chunk_at = c->at;
+    return true;
+}
+
+/* Entries that the file does not give are black, as Pillow has them. */
+static void read_palette(png_codec *c)
+{
+    const chunk k = c->color_type == COLOR_PALETTE ? find_chunk(c->bytes, "PLTE", NULL) : (chunk){0};
+    const size_t size_bytes = k.size_bytes / 3 * 3;
+    memcpy(c->palette, k.data ? k.data : (const uint8_t *)c->palette, size_bytes < sizeof c->palette ? size_bytes : sizeof c->palette);
 }
 
 static stk_status open_lib(png_codec *c, stk_alpha_rule alpha, stk_reason *reason, stk_error *err)
@@ -262,19 +303,16 @@ static stk_status open_lib(png_codec *c, stk_alpha_rule alpha, stk_reason *reaso
     }
     png_set_read_fn(c->lib, c, on_read);
     png_set_user_limits(c->lib, 0x7fffffff, 0x7fffffff); /* ours stands in the limits */
-    png_set_keep_unknown_chunks(c->lib, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
-    png_set_keep_unknown_chunks(c->lib, PNG_HANDLE_CHUNK_NEVER, (png_const_bytep) "tRNS", 1);
-    png_set_crc_action(c->lib, PNG_CRC_NO_CHANGE, PNG_CRC_QUIET_USE);
     png_set_option(c->lib, PNG_MAXIMUM_INFLATE_WINDOW, PNG_OPTION_ON);
     png_read_info(c->lib, c->info);
-    png_set_crc_action(c->lib, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE); /* from here on critical means IDAT */
+    png_set_crc_action(c->lib, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE); /* from here on there is only IDAT */
 
     c->color_type = png_get_color_type(c->lib, c->info);
     c->bit_depth = png_get_bit_depth(c->lib, c->info);
     c->codec.width_px = png_get_image_width(c->lib, c->info);
     c->codec.height_px = png_get_image_height(c->lib, c->info);
     c->codec.channels = c->color_type == COLOR_GREY || c->color_type == COLOR_GREY_ALPHA ? 1 : 3;
-    copy_palette(c);
+    read_palette(c);
     set_alpha(c, alpha);
     set_conversions(c);
     (void)png_set_interlace_handling(c->lib);
@@ -311,11 +349,11 @@ stk_status stk_png_open(stk_codec **out, void *state, uint8_t *band, stk_bytes b
     memset(c, 0, sizeof *c);
     c->band = band;
     c->bytes = bytes;
-    c->chunk_at = 8;
     c->codec.ops = &ops;
     (void)limits;
 
-    stk_status status = open_lib(c, alpha, reason, err);
+    stk_status status = write_head(c) ? open_lib(c, alpha, reason, err)
+                                      : stk_image_broken(reason, err, "broken PNG (no valid IHDR chunk): fetch it again or leave it out");
     if (status == STK_OK)
         status = stk_image_check_same(info, c->codec.width_px, c->codec.height_px, reason, err);
     if (status == STK_OK) {
@@ -347,10 +385,11 @@ static stk_status read_ihdr(stk_image_info *info, const chunk *k, stk_reason *re
 {
     static const uint8_t depths[7] = {31, 0, 24, 15,
                                       24, 0, 24}; /* by colour type: a bit for each allowed depth */
-    if (!is_type(k, "IHDR") || k->size_bytes != 13 || !sum_is_right(k)) {
+    if (k->size_bytes < 13 || !sum_is_right(k)) {
         return stk_image_broken(reason, err,
                                 "broken PNG (no valid IHDR chunk): fetch it again or leave it out");
     }
+    info->flags = 0;
     const uint8_t depth = k->data[8], color = k->data[9];
     info->width_px = stk_be32(k->data);
     info->height_px = stk_be32(k->data + 4);
@@ -360,7 +399,7 @@ static stk_status read_ihdr(stk_image_info *info, const chunk *k, stk_reason *re
                                 info->width_px, info->height_px);
     }
     const bool power = depth && depth <= 16 && (depth & (depth - 1)) == 0;
-    if (!power || color > 6 || !(depths[color] & depth) || k->data[10] || k->data[11] || k->data[12] > 1) {
+    if (!power || color > 6 || !(depths[color] & depth) || k->data[11] || k->data[12] > 1) {
         return stk_image_broken(reason, err,
                                 "broken PNG (colour type %u with %u bits, interlace %u): leave it out", color,
                                 depth, k->data[12]);
@@ -431,6 +470,8 @@ static void read_text(walk *w, stk_bytes *text, stk_buffer *buffer, const chunk 
     *text = (stk_bytes){0};
     if (inflate_text(w, buffer, at, (size_t)(end - at)))
         *text = (stk_bytes){buffer->data, buffer->size_bytes};
+    else
+        w->header->info.flags |= STK_MEDIA_PARTS_SKIPPED;
 }
 
 /* Later chunks of a name replace earlier ones, before and behind the pixel data, as in Pillow. */
@@ -447,6 +488,7 @@ static void read_optional(walk *w, const chunk *k)
     } else if (is_type(k, "fcTL") && !w->data_seen) {
         w->control_seen = true;
     } else if (is_type(k, "tEXt") || is_type(k, "zTXt") || is_type(k, "iTXt")) {
+        if (k->size_bytes > TEXT_MAX_BYTES) w->header->info.flags |= STK_MEDIA_PARTS_SKIPPED;
         if (is_type(k, "tEXt") && key_is(k, "exif")) {
             sources->exif = (stk_exif){.piece = {{k->data + 5, k->size_bytes - 5}}, .piece_count = 1};
         } else if (key_is(k, profile)) {
@@ -500,18 +542,22 @@ stk_status stk_png_probe(stk_header *header, stk_reason *reason, stk_bytes bytes
                 reason, err, "broken PNG (rubbish instead of a chunk): fetch it again or leave it out");
         }
         if (is_type(&k, "IEND") || (w.data_seen && is_type(&k, "fcTL") && is_animated(&w))) break;
+        if (data && header->info.width_px == 0)
+            return stk_image_broken(reason, err, "broken PNG (no valid IHDR chunk): fetch it again or leave it out");
         if (data) w.data_seen = true;
         if (bytes.size_bytes - at - 8 < k.size_bytes + 4) {
             if (bytes.size_bytes == total_bytes && w.data_seen) break;
             return cut(bytes, total_bytes, reason, err);
         }
-        if (at == 8) {
+        if (is_type(&k, "IHDR") && !w.data_seen) { /* the last one counts, as in Pillow */
             STK_TRY(read_ihdr(&header->info, &k, reason, err));
             STK_TRY(stk_image_check_px(header->info.width_px, header->info.height_px, limits, reason, err));
-        } else if (is_type(&k, "PLTE") && !w.data_seen && !sum_is_right(&k)) {
-            return stk_image_broken(
-                reason, err, "broken PNG (a wrong check sum of its palette): fetch it again or leave it out");
-        } else if ((k.type[0] & 0x20) && (w.data_seen || sum_is_right(&k))) {
+        } else if (is_type(&k, "PLTE") && !w.data_seen && (!sum_is_right(&k) || k.size_bytes > 768)) {
+            return stk_image_broken(reason, err, "broken PNG (a palette %s): fetch it again or leave it out",
+                                    k.size_bytes > 768 ? "of over 256 colours" : "with a wrong check sum");
+        } else if ((k.type[0] & 0x20) && !w.data_seen && !sum_is_right(&k)) {
+            header->info.flags |= STK_MEDIA_PARTS_SKIPPED;
+        } else if (k.type[0] & 0x20) {
             read_optional(&w, &k);
             if (w.no_memory) return stk_fail(err, STK_ERR_NOMEM, "no memory for a text of a PNG");
         }

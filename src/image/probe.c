@@ -70,11 +70,13 @@ static bool begins(stk_bytes bytes, size_t at, const char *magic, size_t magic_b
     return bytes.size_bytes >= at + magic_bytes && memcmp(bytes.data + at, magic, magic_bytes) == 0;
 }
 
-/* The header of a Windows bitmap follows its size, which two letters of a text do not. */
+/* The header of a bitmap begins with its size, which two letters of a text do not lead to.  The file's size and
+ * the reserved field in between say nothing: Pillow looks at neither. */
 static bool is_bmp(stk_bytes bytes)
 {
     if (!begins(bytes, 0, "BM", 2) || bytes.size_bytes < MAGIC_BYTES) return false;
-    return stk_le32(bytes.data + 6) == 0 && bytes.data[14] >= 12 && bytes.data[14] <= 124;
+    const uint32_t head_bytes = stk_le16(bytes.data + 14);
+    return head_bytes >= 12 && head_bytes <= 124;
 }
 
 /* The heads that Pillow takes: BigTIFF in one order of bytes, and two that are wrong. */
@@ -183,7 +185,9 @@ stk_status stk_image_probe(stk_image_info *info, stk_reason *reason, stk_bytes b
         status = stk_image_check_px(header.info.width_px, header.info.height_px, limits, reason, err);
     }
     if (status == STK_OK) {
-        header.info.orientation = stk_orientation_find(&header.orientation);
+        bool broken;
+        header.info.orientation = stk_orientation_find(&header.orientation, &broken);
+        if (broken) header.info.flags |= STK_MEDIA_PARTS_SKIPPED;
         if (header.info.whole) header.info.flags |= STK_MEDIA_WHOLE;
         *info = header.info;
     }

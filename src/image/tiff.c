@@ -680,6 +680,7 @@ stk_status stk_tiff_probe(stk_header *header, stk_reason *reason, stk_bytes byte
     if (h.form == STK_TIFF_GREY12 || h.form == STK_TIFF_GREY16 || h.form == STK_TIFF_SIGNED16)
         info->flags |= STK_MEDIA_GREY16;
     if (h.more_pictures) info->flags |= STK_MEDIA_ANIMATED;
+    if (h.form == STK_TIFF_CMYK) info->flags |= STK_MEDIA_CMYK;
     info->codec_bytes = stk_tiff_codec_bytes(&h);
     info->whole = stk_tiff_is_whole(&h);
     return STK_OK;

@@ -213,6 +213,24 @@ static stk_status find_metadata(stk_header *header, uint8_t flags, stk_bytes byt
     return STK_OK;
 }
 
+/* A lossless picture says itself that it has alpha, whatever the extended header promises: libwebp goes by it. */
+static stk_status find_alpha(stk_image_info *info, stk_bytes bytes, uint64_t total_bytes)
+{
+    uint64_t at = 30;
+    while (at + 13 <= total_bytes) {
+        if (at + 13 > bytes.size_bytes) return STK_AGAIN;
+        const uint8_t *const k = bytes.data + at;
+        if (memcmp(k, "VP8 ", 4) == 0) return STK_OK;
+        if (memcmp(k, "VP8L", 4) == 0) {
+            if (k[8] == 0x2f && stk_le32(k + 9) >> 28 & 1) info->flags |= STK_MEDIA_HAS_ALPHA;
+            return STK_OK;
+        }
+        const uint64_t size_bytes = stk_le32(k + 4);
+        at += 8 + size_bytes + (size_bytes & 1);
+    }
+    return STK_OK;
+}
+
 stk_status stk_webp_probe(stk_header *header, stk_reason *reason, stk_bytes bytes, uint64_t total_bytes,
                           const stk_limits *limits, stk_error *err)
 {
@@ -228,6 +246,10 @@ stk_status stk_webp_probe(stk_header *header, stk_reason *reason, stk_bytes byte
         info->height_px = stk_le24(d + 27) + 1;
         if (flags & VP8X_ALPHA) info->flags |= STK_MEDIA_HAS_ALPHA;
         if (flags & VP8X_ANIMATED) info->flags |= STK_MEDIA_ANIMATED;
+        if (!(flags & (VP8X_ALPHA | VP8X_ANIMATED))) {
+            const stk_status status = find_alpha(info, bytes, total_bytes);
+            if (status != STK_OK) return status;
+        }
         set_codec_bytes(info, true);
         return find_metadata(header, flags, bytes, total_bytes, reason, err);
     }

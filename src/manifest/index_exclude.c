@@ -53,10 +53,11 @@ static bool take_number(stk_str *line, uint64_t *number)
 static bool take_entry(stk_str line, stk_excluded *entry)
 {
     memset(entry, 0, sizeof *entry);
-    if (!take_word(&line, "record ") || !take_number(&line, &entry->record_index) || !take_word(&line, " line ") ||
-        !take_number(&line, &entry->line) || !take_word(&line, " "))
+    if (!take_word(&line, "record ") || !take_number(&line, &entry->record_index) ||
+        !take_word(&line, " line ") || !take_number(&line, &entry->line) || !take_word(&line, " "))
         return false;
-    if (line.size_bytes == 0 || line.size_bytes >= sizeof entry->id) return false;
+    if (line.size_bytes == 0 || line.size_bytes >= sizeof entry->id || memchr(line.data, 0, line.size_bytes))
+        return false;
     memcpy(entry->id, line.data, line.size_bytes);
     return true;
 }
@@ -68,16 +69,20 @@ static void manifest_line(char line[128], const stk_index_key *key)
     sprintf(at, " %" PRIu64 " bytes", key->manifest_bytes);
 }
 
-stk_status stk_exclude_parse(stk_exclude_list *list, stk_str text, const stk_index_key *key, uint64_t record_count, stk_error *err)
+stk_status stk_exclude_parse(stk_exclude_list *list, stk_str text, const stk_index_key *key,
+                             uint64_t record_count, stk_error *err)
 {
     char manifest[128];
     stk_str line;
     manifest_line(manifest, key);
     if (!next_line(&text, &line) || !stk_str_is(line, "stoker-excluded 1"))
-        return stk_fail(err, STK_ERR_INDEX, "not a list of left-out records of this version: run `stoker index --include-all` to start anew");
+        return stk_fail(
+            err, STK_ERR_INDEX,
+            "not a list of left-out records of this version: run `stoker index --include-all` to start anew");
     if (!next_line(&text, &line) || !stk_str_is(line, manifest))
         return stk_fail(err, STK_ERR_INDEX,
-                        "the list of left-out records is of another state of its manifest: name them anew with `stoker index "
+                        "the list of left-out records is of another state of its manifest: name them anew "
+                        "with `stoker index "
                         "--include-all --exclude FILE`");
     while (next_line(&text, &line)) {
         if (stk_str_is(line, "end") && text.size_bytes == 0) return STK_OK;
@@ -87,11 +92,15 @@ stk_status stk_exclude_parse(stk_exclude_list *list, stk_str text, const stk_ind
         if (count && stk_exclude_at(list, count - 1)->record_index >= entry.record_index) break;
         STK_TRY(stk_buffer_append(&list->entries, &entry, sizeof entry, err));
     }
-    return stk_fail(err, STK_ERR_INDEX, "the list of left-out records is damaged behind its first %zu: run `stoker index --include-all` "
-                                        "to start anew", stk_exclude_count(list));
+    return stk_fail(
+        err, STK_ERR_INDEX,
+        "the list of left-out records is damaged behind its first %zu: run `stoker index --include-all` "
+        "to start anew",
+        stk_exclude_count(list));
 }
 
-stk_status stk_exclude_read(stk_exclude_list *list, const char *path, const stk_index_key *key, uint64_t record_count, stk_error *err)
+stk_status stk_exclude_read(stk_exclude_list *list, const char *path, const stk_index_key *key,
+                            uint64_t record_count, stk_error *err)
 {
     if (access(path, F_OK) && errno == ENOENT) return STK_OK;
     char *text;
@@ -125,7 +134,8 @@ stk_status stk_exclude_add(stk_exclude_list *list, const stk_excluded *more, siz
     return STK_OK;
 }
 
-stk_status stk_exclude_save(const stk_exclude_list *list, const char *path, const stk_index_key *key, stk_error *err)
+stk_status stk_exclude_save(const stk_exclude_list *list, const char *path, const stk_index_key *key,
+                            stk_error *err)
 {
     if (stk_exclude_count(list) == 0) {
         if (unlink(path) == 0 || errno == ENOENT) return STK_OK;
@@ -140,7 +150,8 @@ stk_status stk_exclude_save(const stk_exclude_list *list, const char *path, cons
     stk_status status = stk_buffer_printf(&text, err, "stoker-excluded 1\n%s\n", manifest);
     for (size_t i = 0; status == STK_OK && i < stk_exclude_count(list); i++) {
         const stk_excluded *const e = stk_exclude_at(list, i);
-        status = stk_buffer_printf(&text, err, "record %" PRIu64 " line %" PRIu64 " %s\n", e->record_index, e->line, e->id);
+        status = stk_buffer_printf(&text, err, "record %" PRIu64 " line %" PRIu64 " %s\n", e->record_index,
+                                   e->line, e->id);
     }
     if (status == STK_OK) status = stk_buffer_append(&text, "end\n", 4, err);
     if (status == STK_OK) status = stk_file_save(path, text.data, text.size_bytes, err);

@@ -5,8 +5,8 @@
  *     record 17 line 18 docs/33471
  *     end
  *
- * `record` counts from 0 in the file.  The list belongs to the bytes of the manifest: one of another state is refused,
- * for its numbers would name other records, and to forget it in silence would bring them back. */
+ * `record` counts from 0 in the file.  The list belongs to the bytes of the manifest: one of another state is
+ * refused, for its numbers would name other records, and to forget it in silence would bring them back. */
 #ifndef STK_MANIFEST_INDEX_EXCLUDE_H
 #define STK_MANIFEST_INDEX_EXCLUDE_H
 
@@ -36,17 +36,19 @@ void stk_exclude_deinit(stk_exclude_list *list);
 
 /* Read the list at path into an empty list; no file is an empty list.  key, record_count: of the manifest.
  * STK_ERR_INDEX: it is of another state of the manifest, or no such list. */
-stk_status stk_exclude_read(stk_exclude_list *list, const char *path, const stk_index_key *key, uint64_t record_count,
-                            stk_error *err) STK_MUST_USE;
+stk_status stk_exclude_read(stk_exclude_list *list, const char *path, const stk_index_key *key,
+                            uint64_t record_count, stk_error *err) STK_MUST_USE;
 
 /* The same from memory, for tests with hostile lists. */
-stk_status stk_exclude_parse(stk_exclude_list *list, stk_str text, const stk_index_key *key, uint64_t record_count,
-                             stk_error *err) STK_MUST_USE;
+stk_status stk_exclude_parse(stk_exclude_list *list, stk_str text, const stk_index_key *key,
+                             uint64_t record_count, stk_error *err) STK_MUST_USE;
 
 /* Add some; those that are there already stay as they are. */
-stk_status stk_exclude_add(stk_exclude_list *list, const stk_excluded *more, size_t count, stk_error *err) STK_MUST_USE;
+stk_status stk_exclude_add(stk_exclude_list *list, const stk_excluded *more, size_t count,
+                           stk_error *err) STK_MUST_USE;
 
 /* Write the list; an empty one removes the file. */
-stk_status stk_exclude_save(const stk_exclude_list *list, const char *path, const stk_index_key *key, stk_error *err) STK_MUST_USE;
+stk_status stk_exclude_save(const stk_exclude_list *list, const char *path, const stk_index_key *key,
+                            stk_error *err) STK_MUST_USE;
 
 #endif

@@ -1,8 +1,8 @@
-/* audit.c - a look through the data of a sample, beside its rendering: the template decides what is written, this only
- * says what there is to know about it.
+/* audit.c - a look through the data of a sample, beside its rendering: the template decides what is written,
+ * this only says what there is to know about it.
  *
- * Control tokens are those of the render's set (special, or written by the template, and not allowed by the rules).
- * Only samples in which rendering met one are searched for who typed which. */
+ * Control tokens are those of the render's set (special, or written by the template, and not allowed by the
+ * rules). Only samples in which rendering met one are searched for who typed which. */
 #include "text/audit.h"
 
 enum { LAST_TOKEN_BIT = 63 };
@@ -32,7 +32,8 @@ static void search_text(token_search *s, stk_str text)
     }
 }
 
-/* The strings of a JSON value; its keys are not data (section 4.5).  As deep as limits.json_depth let it be. */
+/* The strings of a JSON value; its keys are not data (section 4.5).  As deep as limits.json_depth let it be.
+ */
 static void search_json(token_search *s, const json_t *value)
 {
     if (json_is_string(value)) search_text(s, (stk_str){json_string_value(value), json_string_length(value)});
@@ -82,7 +83,8 @@ static bool starts(stk_str text, stk_str word)
     return text.size_bytes >= word.size_bytes && memcmp(text.data, word.data, word.size_bytes) == 0;
 }
 
-/* Literal words that other code takes for more than words.  *in_thought: an opening tag stands before, in this turn. */
+/* Literal words that other code takes for more than words.  *in_thought: an opening tag stands before, in
+ * this turn. */
 static uint32_t find_words(stk_str text, stk_role role, bool *in_thought)
 {
     uint32_t notes = 0;

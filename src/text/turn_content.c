@@ -36,7 +36,7 @@ stk_status stk_render_content(stk_str *content, stk_render *render, const stk_sa
 static const char *find(stk_str text, stk_str word, bool last)
 {
     const char *found = NULL;
-    if (text.size_bytes == 0) return NULL;
+    if (!text.data || text.size_bytes == 0) return NULL;
     const char *from = text.data;
     while ((from = memmem(from, text.size_bytes - (size_t)(from - text.data), word.data, word.size_bytes))) {
         found = from;
@@ -56,9 +56,9 @@ bool stk_content_answers_a_tool(stk_str content)
 void stk_content_split_thinking(stk_str *reasoning, stk_str *content)
 {
     const stk_str open = STK_LITERAL("<think>"), close = STK_LITERAL("</think>");
-    const char *const end = content->data + content->size_bytes;
     const char *const first = find(*content, close, false);
     if (!first) return;
+    const char *const end = content->data + content->size_bytes;
     *reasoning = stk_str_strip_newlines_right((stk_str){content->data, (size_t)(first - content->data)});
     const char *const opened = find(*reasoning, open, true);
     if (opened) {

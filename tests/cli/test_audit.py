@@ -4,6 +4,7 @@ Field reports: A19, B18, B20, B30, C07, C13, C17, F21 (their ids stand with the 
 import io
 import json
 import os
+import zlib
 
 import pytest
 from PIL import Image
@@ -161,6 +162,12 @@ def test_lone_surrogates_and_image_details(docs):
     assert docs.findings()[0] == {"lone_surrogates": (1, 1), "detail_ignored": (1, 2)}
 
 
+def test_media_without_tags_in_ms_swift(docs):
+    docs.write([ask(), ask("What?", images=["a.png"]), ask("<image>What?", images=["a.png"])], {"a.png": plain()}, data={"format": "ms-swift"})
+    found, words = docs.findings()
+    assert found == {"tags_added": (1, 2), "address_repeated": (1, 3)} and "as ms-swift does" in words["tags_added"]
+
+
 # --- images ---
 
 def test_kinds_of_pictures_and_what_the_options_make_of_them(docs):
@@ -179,17 +186,44 @@ def test_kinds_of_pictures_and_what_the_options_make_of_them(docs):
         "cmyk.jpg": picture(Image.new("CMYK", (64, 64), (1, 2, 3, 4)), "JPEG"),
         "frames.png": picture(frames[0], save_all=True, append_images=frames[1:]),
         "plain.png": plain(),
+        "frames.gif": picture(frames[0], "GIF", save_all=True, append_images=frames[1:]),
+        "cmyk.tif": picture(Image.new("CMYK", (64, 64), (1, 2, 3, 4)), "TIFF"),
     }
     docs.write([ask("<image>?", image=name) for name in files], files)
     found, words = docs.findings()
-    assert found == {"transparent": (3, 1), "grey_16_bit": (1, 4), "turned": (1, 5), "cmyk": (1, 6), "animated": (1, 7)}
+    assert found == {"transparent": (3, 1), "grey_16_bit": (1, 4), "turned": (1, 5), "cmyk": (2, 6), "animated": (2, 7)}
     assert "almost white under this reference" in words["grey_16_bit"] and "convert them to 8 bits" in words["grey_16_bit"]
-    assert "is dropped" in words["transparent"] and "first frame" in words["animated"] and "turned upright" in words["turned"]
+    assert "is dropped" in words["transparent"] and "first picture" in words["animated"] and "turned upright" in words["turned"]
     assert "almost white under this reference" in docs().stdout
     assert "blended on white (alpha: white)" in docs.findings("--alpha", "white")[1]["transparent"]
     assert "stay as they are stored" in docs.findings("--orientation", "ignore")[1]["turned"]
     words = docs.findings("--profile", "qwen-vl-utils")[1]
     assert "RGBA pictures is blended on white" in words["transparent"] and "is ignored" in words["turned"]
+
+
+def test_broken_parts_beside_the_pixels(docs):
+    """Field reports B04 and B16: they cost nothing but themselves, and are counted."""
+    jpeg, png = picture(Image.new("RGB", (64, 64)), "JPEG"), plain()
+    exif = b"Exif\0\0" + b"II*\0\x08\0\0\0\x05\0"
+    doubled = b"Exif\0\0Exif\0\0" + b"II*\0\x08\0\0\0\0\0"
+    text = b"tEXt" + b"Comment\0words"
+
+    def with_exif(block):
+        return jpeg[:2] + b"\xff\xe1" + (len(block) + 2).to_bytes(2, "big") + block + jpeg[2:]
+
+    def with_chunk(chunk, check):
+        return png[:33] + (len(chunk) - 4).to_bytes(4, "big") + chunk + check.to_bytes(4, "big") + png[33:]
+
+    files = {
+        "exif-cut.jpg": with_exif(exif),
+        "exif-doubled.jpg": with_exif(doubled),
+        "text-sum.png": with_chunk(text, zlib.crc32(text) ^ 1),
+        "text-good.png": with_chunk(text, zlib.crc32(text)),
+        "exif-good.jpg": with_exif(b"Exif\0\0II*\0\x08\0\0\0\0\0"),
+    }
+    docs.write([ask("<image>?", image=name) for name in files], files)
+    found, words = docs.findings()
+    assert found == {"parts_skipped": (3, 1)} and "the pixels are whole" in words["parts_skipped"]
 
 
 def test_media_used_twice(docs):

@@ -78,10 +78,11 @@ def test_a08_a_null_key_is_an_absent_key(field):
 
 # --- tags and media ---
 
+@pytest.mark.parametrize("dialect", ["llava", "sharegpt", "ms-swift"])
 @pytest.mark.parametrize("images, turns", [(1, ["<image>", "<image>"]), (5, ["<image>" * 5] * 4)])
-def test_a10_more_placeholders_than_media_are_a_record_error_with_both_counts(field, images, turns):
+def test_a10_more_placeholders_than_media_are_a_record_error_with_both_counts(field, images, turns, dialect):
     faulty = talk(*[turn for text in turns for turn in (("human", text), ("gpt", "?"))], images=["a.png"] * images)
-    one = field([chat("?"), faulty, chat("!")], {"a.png": PICTURE})
+    one = field([chat("?"), faulty, chat("!")], {"a.png": PICTURE}, data={"format": dialect})
     tags = sum(text.count("<image>") for text in turns)
     ((line, message),) = one.reasons()["tags and media do not match"]
     assert line == 2 and f"{tags} <image> tags and {images} image" in message

@@ -76,7 +76,8 @@ static void every_kind_equals_pillow(void)
         }
         const uint32_t flags = (strchr(g.flags, 'a') ? STK_MEDIA_HAS_ALPHA : 0) |
                                (strchr(g.flags, 'g') ? STK_MEDIA_GREY16 : 0) |
-                               (strchr(g.flags, 'm') ? STK_MEDIA_ANIMATED : 0);
+                               (strchr(g.flags, 'm') ? STK_MEDIA_ANIMATED : 0) |
+                               (strstr(g.name, "cmyk") ? STK_MEDIA_CMYK : 0);
         CHECK_MSG((t.info.flags & ~(uint32_t)STK_MEDIA_WHOLE) == flags, "%s: flags %u, not %u", g.name,
                   t.info.flags, flags);
         free(bytes);
