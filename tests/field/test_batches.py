@@ -58,6 +58,28 @@ def test_d17_samples_of_a_joined_row_have_the_positions_of_those_alone(field):
         assert (part[:, 0] == 0).all()
 
 
+def test_d17_samples_of_packed_rows_too(field):
+    records = [with_images(n % 3, first=n % 2) for n in range(9)]
+    alone = {sample.line: sample for sample in field(records, PICTURES).samples()}
+    row_tokens = 2 * max(sample.tokens for sample in alone.values())
+    one = field(records, PICTURES, batch=4, layout="packed", row_tokens=row_tokens, segment_multiple=8)
+    seen = set()
+    for fields, about in one.dump().values():
+        ids, positions, bounds = fields["input_ids"], fields["position_ids"], fields["cu_seqlens_padded"]
+        assert ids.shape == (4, row_tokens) and positions.shape == (4, 4, row_tokens) and bounds[-1] == 4 * row_tokens
+        for where in about["samples"]:
+            if where["id"] == "":
+                continue
+            row, part = where["row"], slice(where["offset"], where["offset"] + where["tokens"])
+            sample = alone[where["line"]]
+            assert where["offset"] % 8 == 0 and row * row_tokens + where["offset"] in bounds
+            assert numpy.array_equal(ids[row, part], sample.ids) and numpy.array_equal(fields["labels"][row, part], sample.labels)
+            assert numpy.array_equal(positions[1:, row, part], sample.positions)
+            assert numpy.array_equal(positions[0, row, part], numpy.arange(sample.tokens))
+            seen.add(where["line"])
+    assert seen == set(alone)
+
+
 def test_d19_a_neighbour_in_a_joined_row_changes_nothing(field):
     fields, about, alone = flat(field, [with_images(1), with_images(2, first=1)])
     lengths = [sample.tokens for sample in alone]
@@ -75,7 +97,7 @@ def test_d19_a_neighbour_in_a_joined_row_changes_nothing(field):
 @pytest.mark.parametrize("layout", ["padded", "flat"])
 def test_d21_offsets_say_which_images_belong_to_which_row(field, layout):
     counts = [0, 1, 3, 2, 0, 1]
-    one = field([with_images(n) for n in counts], PICTURES, batch=6, layout=layout)
+    one = field([with_images(n) for n in counts], PICTURES, batch=6, layout=layout, balance="none")
     for flags, chunks in (((), [counts]), (("--micro-batch", 4), [counts[:4], counts[4:]])):
         for (fields, about), chunk in zip(one.dump(*flags).values(), chunks, strict=True):
             assert fields["image_offsets"].dtype == numpy.int32

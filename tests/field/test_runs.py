@@ -178,13 +178,15 @@ def test_g21_other_sources_are_refused_on_resume_with_the_difference(field, tmp_
     both = {"path": ["a.jsonl", "b.jsonl"]}
     for changed in ({"path": ["a.jsonl", "b.jsonl", "c.jsonl"]}, {"path": ["b.jsonl", "a.jsonl"]}, {"path": "a.jsonl"}):
         sources(changed)
-        assert "its data differs" in one("run", "--resume", state, status=2).stderr
+        assert "data (the manifests or their media) has changed" in one("run", "--resume", state, status=2).stderr
     sources({**both, "first": 15})
-    assert "its plan differs" in one("run", "--resume", state, status=2).stderr
+    assert "first was all and is 15" in one("run", "--resume", state, status=2).stderr
+    sources({**both, "weight": 2})
+    assert "weight" in one("run", "--resume", state, status=2).stderr
     sources(both)
     assert one.run("--resume", state)["steps"] == 16
     one.put("a.jsonl", b"\n".join(json.dumps(row).encode() for row in numbered(9)))
-    assert "its data differs" in one("run", "--resume", state, status=2).stderr
+    assert "data (the manifests or their media) has changed" in one("run", "--resume", state, status=2).stderr
 
 
 # --- faults ---

@@ -134,6 +134,10 @@ def test_c05_no_cut_goes_through_an_image_or_a_text(field):
     assert field([record], files, **BUDGET, max_tokens=whole.tokens - 1).samples() == []
     refused = field([record, chat("?")], files, **BUDGET, max_tokens=1024, overlong="error")("run", status=1)
     assert "max_tokens" in refused.stderr and "train.jsonl:1" in refused.stderr
+    (shrunk,) = field([record], files, **BUDGET, max_tokens=1024, overlong="shrink").samples()
+    visual = [h * w // 4 for _, h, w in shrunk.grids]
+    assert shrunk.tokens <= 1024 and (shrunk.ids == field.tokens.image_pad).sum() == sum(visual) < 720
+    assert shrunk.tokens - sum(visual) == whole.tokens - 720 and sum(visual) > 1024 - (whole.tokens - 720) - 80  # no smaller than it must be
 
 
 def test_c07_no_batch_is_without_a_trained_token(field):
