@@ -1,5 +1,6 @@
 /* test_resume.c - invariants 8 and 11: a state goes on at the very next micro-batch; the end of a step on any
  * ranks. */
+#include "same_state.h"
 #include "tiny_set.h"
 
 static char folder[300];
@@ -41,7 +42,7 @@ static void resume_after_every_micro_batch(void)
         tiny_run_from(&rest, &options, 1, &state);
         tiny_expect(&rest, &calm, k + 1, "resumed");
         for (size_t i = 0; i < rest.count; i++)
-            CHECK(memcmp(&rest.state[i], &calm.state[k + 1 + i], sizeof state) == 0);
+            CHECK(same_state(&rest.state[i], &calm.state[k + 1 + i]));
     }
 }
 
@@ -52,7 +53,7 @@ static void every_reader_starts_at_the_state(void)
     options.micro_batch = 1;
     tiny_run_from(&calm, &options, 2, NULL);
     for (size_t k = 1; k < calm.count; k += 2) { /* after both ranks had the same micro-batch */
-        CHECK(memcmp(&calm.state[k - 1], &calm.state[k], sizeof(stk_state)) == 0);
+        CHECK(same_state(&calm.state[k - 1], &calm.state[k]));
         tiny_run_from(&rest, &options, 2, &calm.state[k]);
         tiny_expect(&rest, &calm, k + 1, "two ranks");
     }
@@ -69,12 +70,12 @@ static void a_state_says_where_a_reader_stands(void)
     CHECK_OK(stk_loader_open_at(&loader, &options, 0, 1, &calm.state[4], &err), err);
     CHECK_INT(stk_loader_count(loader), 13);
     stk_loader_state(loader, &state);
-    CHECK(memcmp(&state, &calm.state[4], sizeof state) == 0);
+    CHECK(same_state(&state, &calm.state[4]));
     stk_batch *batch = NULL;
     CHECK_OK(stk_loader_next(loader, &batch, STK_FOREVER, &err), err);
     stk_batch_release(&batch);
     stk_loader_state(loader, &state);
-    CHECK(memcmp(&state, &calm.state[5], sizeof state) == 0);
+    CHECK(same_state(&state, &calm.state[5]));
     stk_loader_close(&loader);
 }
 

@@ -274,7 +274,8 @@ static void changes_are_allowed_by_name(void)
     CHECK_OK(stk_state_allow_changes(&state, "batch", &err), err);
     for (int i = 0; i < STK_STREAM_OPTIONS; i++)
         CHECK_INT(state.allowed[i], i == STK_STREAM_SEED || i == STK_STREAM_SET_EPOCHS || i == STK_STREAM_BATCH);
-    const stk_state before = state;
+    stk_state before;
+    memcpy(&before, &state, sizeof before); /* with its padding */
     static const char *const wrong[] = {"", "model,", ",model", "model,sed", "model seed", "workers", "memory", "changed"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         CHECK_INT(stk_state_allow_changes(&state, wrong[i], &err), STK_ERR_OPTION);
