@@ -156,18 +156,9 @@ static stk_status write_answer(const stk_template *chat_template, stk_render *re
 /* The header of a run of tool turns is missing where such a turn is the first of all, as in the template. */
 static stk_status write_tool_turn(stk_render *render, const stk_sample *sample, size_t index, stk_str content)
 {
-    const stk_turn *const turn = stk_render_turn(render, sample, index);
     if (index && stk_render_turn(render, sample, index - 1)->role != STK_ROLE_TOOL)
         STK_TRY(stk_render_literal(render, "<|im_start|>user"));
-    STK_TRY(stk_render_literal(render, "\n<tool_response>\n"));
-    const size_t begin_bytes = render->text.size_bytes;
-    STK_TRY(stk_render_raw(render, &render->text, content));
-    if (turn->train == STK_TRAIN_YES) STK_TRY(stk_render_stretch(render, begin_bytes, turn));
-    STK_TRY(stk_render_literal(render, "\n</tool_response>"));
-    if (index + 1 < stk_render_turn_count(render, sample) &&
-        stk_render_turn(render, sample, index + 1)->role == STK_ROLE_TOOL)
-        return STK_OK;
-    return stk_render_literal(render, "<|im_end|>\n");
+    return stk_render_tool_response(render, sample, index, content);
 }
 
 static stk_status write_user(stk_render *render, const stk_turn *turn, stk_str content)

@@ -97,15 +97,7 @@ static stk_status write_tool_turn(stk_render *render, const stk_sample *sample, 
     STK_TRY(stk_render_content(&content, render, sample, turn));
     if (index == 0 || stk_render_turn(render, sample, index - 1)->role != STK_ROLE_TOOL)
         STK_TRY(stk_render_literal(render, "<|im_start|>user"));
-    STK_TRY(stk_render_literal(render, "\n<tool_response>\n"));
-    const size_t begin_bytes = render->text.size_bytes;
-    STK_TRY(stk_render_raw(render, &render->text, content));
-    if (turn->train == STK_TRAIN_YES) STK_TRY(stk_render_stretch(render, begin_bytes, turn));
-    STK_TRY(stk_render_literal(render, "\n</tool_response>"));
-    if (index + 1 < stk_render_turn_count(render, sample) &&
-        stk_render_turn(render, sample, index + 1)->role == STK_ROLE_TOOL)
-        return STK_OK;
-    return stk_render_literal(render, "<|im_end|>\n");
+    return stk_render_tool_response(render, sample, index, content);
 }
 
 stk_status stk_render_qwen3_thinking(const stk_template *chat_template, stk_render *render,

@@ -38,6 +38,10 @@ stk_status stk_render_json_calls(stk_render *render, const stk_turn *turn, bool 
 stk_status stk_render_content(stk_str *content, stk_render *render, const stk_sample *sample,
                               const stk_turn *turn) STK_MUST_USE;
 stk_str stk_render_view(const stk_buffer *buffer);
+/* A tool turn's response block with this content, and the end of the user turn unless the next turn is a
+ * tool's too; the header before it is the caller's. */
+stk_status stk_render_tool_response(stk_render *render, const stk_sample *sample, size_t index,
+                                    stk_str content) STK_MUST_USE;
 /* Is all of it one <tool_response> block? */
 bool stk_content_answers_a_tool(stk_str content);
 /* Take a think block out of the content, as the templates' split and strip calls do; *reasoning stays without

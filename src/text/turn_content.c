@@ -4,7 +4,7 @@
  * tool.  The content keeps the marks of its typed control tokens, as the reference's has them while its
  * template runs.
  *
- * Not here: which of it a template writes (render_qwen35.c, render_thinking.c). */
+ * Not here: which parts of an answer a template writes (render_qwen35.c, render_thinking.c). */
 #include "text/template.h"
 
 stk_str stk_render_view(const stk_buffer *buffer)
@@ -30,6 +30,21 @@ stk_status stk_render_content(stk_str *content, stk_render *render, const stk_sa
     }
     *content = stk_render_view(&render->content);
     return STK_OK;
+}
+
+stk_status stk_render_tool_response(stk_render *render, const stk_sample *sample, size_t index,
+                                    stk_str content)
+{
+    const stk_turn *const turn = stk_render_turn(render, sample, index);
+    STK_TRY(stk_render_literal(render, "\n<tool_response>\n"));
+    const size_t begin_bytes = render->text.size_bytes;
+    STK_TRY(stk_render_raw(render, &render->text, content));
+    if (turn->train == STK_TRAIN_YES) STK_TRY(stk_render_stretch(render, begin_bytes, turn));
+    STK_TRY(stk_render_literal(render, "\n</tool_response>"));
+    if (index + 1 < stk_render_turn_count(render, sample) &&
+        stk_render_turn(render, sample, index + 1)->role == STK_ROLE_TOOL)
+        return STK_OK;
+    return stk_render_literal(render, "<|im_end|>\n");
 }
 
 /* The first (or the last) place of word in text, NULL if there is none. */
