@@ -15,9 +15,9 @@ struct stk_order {
     stk_usable *usable;            /* one a data set */
     uint64_t *rows_before;         /* records of the sets before each that take part, set_count + 1 */
     uint64_t not_selected;
-    bool in_file_order;            /* one set after the other */
-    stk_blend *blend;              /* NULL when in_file_order */
-    uint64_t epoch_parts;          /* draws of an epoch, in parts of part_count */
+    bool in_file_order;   /* one set after the other */
+    stk_blend *blend;     /* NULL when in_file_order */
+    uint64_t epoch_parts; /* draws of an epoch, in parts of part_count */
     uint64_t part_count;
 };
 
@@ -25,7 +25,8 @@ struct stk_order {
 
 enum { CHUNK = 1 << 16 }; /* records, a multiple of a word's */
 
-/* A walk over a set's records by several threads, a chunk at a time; what it gathers does not depend on who takes which. */
+/* A walk over a set's records by several threads, a chunk at a time; what it gathers does not depend on who
+ * takes which. */
 typedef struct scan {
     const stk_plan_config *config;
     const stk_plan_set *set;
@@ -41,7 +42,8 @@ static void scan_chunks(void *context)
 {
     scan *const s = context;
     const uint64_t count = s->set->facts.record_count;
-    for (uint64_t first; (first = CHUNK * atomic_fetch_add(&s->next, 1)) < count;) s->visit(s, first, first + CHUNK < count ? first + CHUNK : count);
+    for (uint64_t first; (first = CHUNK * atomic_fetch_add(&s->next, 1)) < count;)
+        s->visit(s, first, first + CHUNK < count ? first + CHUNK : count);
 }
 
 static void run_scan(scan *s)
@@ -53,7 +55,8 @@ static void run_scan(scan *s)
 static stk_record_size size_of(const scan *s, uint64_t record_index)
 {
     stk_record_size size;
-    stk_record_derive(&size, &s->set->facts, record_index, s->config->model, &s->set->pixels, s->config->max_tokens);
+    stk_record_derive(&size, &s->set->facts, record_index, s->config->model, &s->set->pixels,
+                      s->config->max_tokens);
     return size;
 }
 
@@ -84,7 +87,8 @@ static void find_usable(scan *s, uint64_t first, uint64_t end)
     }
     atomic_fetch_add(&s->usable_count, count);
     uint64_t lowest = atomic_load(&s->refused);
-    while (refused < lowest && !atomic_compare_exchange_weak(&s->refused, &lowest, refused)) {}
+    while (refused < lowest && !atomic_compare_exchange_weak(&s->refused, &lowest, refused)) {
+    }
 }
 
 static void sum_tokens(scan *s, uint64_t first, uint64_t end)
@@ -101,17 +105,22 @@ static stk_status find_set(stk_order *order, uint32_t set_index, stk_error *err)
     const stk_plan_set *const set = &c->set[set_index];
     stk_usable *const usable = &order->usable[set_index];
     STK_TRY(stk_usable_init(usable, set->facts.record_count, err));
-    scan s = {.config = c, .set = set, .usable = usable, .visit = c->stream ? find_records : find_usable, .refused = UINT64_MAX};
+    scan s = {.config = c,
+              .set = set,
+              .usable = usable,
+              .visit = c->stream ? find_records : find_usable,
+              .refused = UINT64_MAX};
     run_scan(&s);
     stk_usable_count(usable);
     if (set->first) stk_usable_cut(usable, set->first);
     const uint64_t refused = atomic_load(&s.refused);
     if (refused != UINT64_MAX && stk_usable_has(usable, refused)) {
         const stk_record_facts *const record = &set->facts.record[refused];
-        return stk_fail_at(err, STK_ERR_RECORD, set->facts.file[record->file_index], record->line,
-                           "the sample has %u tokens, over the limit of %u: raise max_tokens (packed: row_tokens), "
-                           "lower max_pixels, or set overlong: drop or shrink",
-                           size_of(&s, refused).token_count, c->max_tokens);
+        return stk_fail_at(
+            err, STK_ERR_RECORD, set->facts.file[record->file_index], record->line,
+            "the sample has %u tokens, over the limit of %u: raise max_tokens (packed: row_tokens), "
+            "lower max_pixels, or set overlong: drop or shrink",
+            size_of(&s, refused).token_count, c->max_tokens);
     }
     order->not_selected += atomic_load(&s.usable_count) - usable->usable_count;
     order->rows_before[set_index + 1] = order->rows_before[set_index] + usable->usable_count;
@@ -136,11 +145,13 @@ static stk_status check_sets(const stk_order *order, stk_error *err)
         return stk_fail(err, STK_ERR_OPTION, "where leaves none of %llu usable records: widen it",
                         (unsigned long long)order->not_selected);
     if (all == 0)
-        return stk_fail(err, STK_ERR_OPTION, "no data set has a usable record: run `stoker index` to see why");
+        return stk_fail(err, STK_ERR_OPTION,
+                        "no data set has a usable record: run `stoker index` to see why");
     for (uint32_t i = 0; i < c->set_count; i++)
         if (stk_order_set_records(order, i) == 0)
             return stk_fail(err, STK_ERR_OPTION,
-                            "%s: no usable record takes part: look at its where and at `stoker index`, or take the set out",
+                            "%s: no usable record takes part: look at its where and at `stoker index`, or "
+                            "take the set out",
                             c->set[i].name);
     return STK_OK;
 }
@@ -150,7 +161,10 @@ static stk_status check_sets(const stk_order *order, stk_error *err)
 /* Mean tokens of a set's records, for weights by tokens; a sum over all that take part. */
 static double mean_tokens(const stk_order *order, uint32_t set_index)
 {
-    scan s = {.config = order->config, .set = &order->config->set[set_index], .usable = &order->usable[set_index], .visit = sum_tokens};
+    scan s = {.config = order->config,
+              .set = &order->config->set[set_index],
+              .usable = &order->usable[set_index],
+              .visit = sum_tokens};
     run_scan(&s);
     return (double)atomic_load(&s.tokens) / (double)stk_order_set_records(order, set_index);
 }
@@ -173,7 +187,9 @@ static stk_status weigh(const stk_order *order, uint64_t *rate, stk_error *err)
         rate[i] = in_range ? (uint64_t)scaled : 0;
     }
     stk_free(weight);
-    return in_range ? STK_OK : stk_fail(err, STK_ERR_OPTION, "weights must lie within a factor of 10^9, from 0.000001 on");
+    return in_range
+               ? STK_OK
+               : stk_fail(err, STK_ERR_OPTION, "weights must lie within a factor of 10^9, from 0.000001 on");
 }
 
 static stk_status find_rates(stk_order *order, stk_error *err)
@@ -185,16 +201,19 @@ static stk_status find_rates(stk_order *order, stk_error *err)
         fractions += c->set[i].epochs_milli != 1000;
     }
     if (weighted && weighted < c->set_count)
-        return stk_fail(err, STK_ERR_OPTION, "some data sets have a weight and some have none: give one to all, or to none");
+        return stk_fail(err, STK_ERR_OPTION,
+                        "some data sets have a weight and some have none: give one to all, or to none");
     if (weighted && fractions)
-        return stk_fail(err, STK_ERR_OPTION, "weight and epochs of data sets do not go together: use one of them");
+        return stk_fail(err, STK_ERR_OPTION,
+                        "weight and epochs of data sets do not go together: use one of them");
     const uint64_t all = order->rows_before[c->set_count];
     order->part_count = weighted ? 1 : 1000;
     order->epoch_parts = weighted ? all : 0;
     for (uint32_t i = 0; !weighted && i < c->set_count; i++)
         order->epoch_parts += stk_order_set_records(order, i) * c->set[i].epochs_milli;
     if (order->epoch_parts < order->part_count)
-        return stk_fail(err, STK_ERR_OPTION, "an epoch has no whole sample: raise the epochs of the data sets");
+        return stk_fail(err, STK_ERR_OPTION,
+                        "an epoch has no whole sample: raise the epochs of the data sets");
     order->in_file_order = !c->shuffle && !weighted && !fractions;
     if (order->in_file_order) return STK_OK;
     uint64_t *const rate = stk_alloc_array(STK_TAG_PLAN, c->set_count, sizeof *rate);
@@ -215,8 +234,11 @@ stk_status stk_order_create(stk_order **out, const stk_plan_config *config, stk_
     if (!order) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the plan");
     order->config = config;
     order->usable = stk_alloc_array(STK_TAG_PLAN, config->set_count, sizeof *order->usable);
-    order->rows_before = stk_alloc_array(STK_TAG_PLAN, config->set_count + (size_t)1, sizeof *order->rows_before);
-    stk_status status = order->usable && order->rows_before ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: the plan");
+    order->rows_before =
+        stk_alloc_array(STK_TAG_PLAN, config->set_count + (size_t)1, sizeof *order->rows_before);
+    stk_status status = order->usable && order->rows_before
+                            ? STK_OK
+                            : stk_fail(err, STK_ERR_NOMEM, "out of memory: the plan");
     for (uint32_t i = 0; status == STK_OK && i < config->set_count; i++) status = find_set(order, i, err);
     if (status == STK_OK) status = check_sets(order, err);
     if (status == STK_OK) status = find_rates(order, err);
@@ -231,7 +253,8 @@ stk_status stk_order_create(stk_order **out, const stk_plan_config *config, stk_
 void stk_order_destroy(stk_order *order)
 {
     if (!order) return;
-    for (uint32_t i = 0; order->usable && i < order->config->set_count; i++) stk_usable_deinit(&order->usable[i]);
+    for (uint32_t i = 0; order->usable && i < order->config->set_count; i++)
+        stk_usable_deinit(&order->usable[i]);
     stk_free(order->usable);
     stk_free(order->rows_before);
     stk_blend_destroy(order->blend);
@@ -249,20 +272,6 @@ uint64_t stk_order_epoch_of(const stk_order *order, uint64_t draw)
 {
     /* The last epoch that begins at or before the draw. */
     return (uint64_t)((((stk_u128)draw + 1) * order->part_count - 1) / order->epoch_parts);
-}
-
-void stk_order_count(const stk_order *order, uint64_t draws, uint64_t *count)
-{
-    const uint32_t set_count = order->config->set_count;
-    if (!order->in_file_order) {
-        stk_blend_count(order->blend, draws, count);
-        return;
-    }
-    const uint64_t all = order->rows_before[set_count], passes = draws / all, rest = draws % all;
-    for (uint32_t i = 0; i < set_count; i++) {
-        const uint64_t before = order->rows_before[i], of_set = stk_order_set_records(order, i);
-        count[i] = passes * of_set + (rest <= before ? 0 : rest - before < of_set ? rest - before : of_set);
-    }
 }
 
 void stk_order_at(const stk_order *order, stk_order_cache *cache, uint64_t draw, uint32_t *set_index,

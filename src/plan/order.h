@@ -1,9 +1,10 @@
 /* order.h - which records take part, and which of them each draw of the run is.
  *
- * A draw is one sample.  Sets are blended by their rates (blend.h); inside a set the k-th draw of the run is place k % n of pass k / n, and
- * each pass is a keyed permutation of the set's n records (its order in the files without shuffle).  Without shuffle, weights and fractions of
- * epochs the sets follow each other, as their files stand.  An epoch is a stretch of draws: all records once, each set as often as its
- * `epochs` says, or as many draws as there are records, shared out by weight.
+ * A draw is one sample.  Sets are blended by their rates (blend.h); inside a set the k-th draw of the run is
+ * place k % n of pass k / n, and each pass is a keyed permutation of the set's n records (its order in the
+ * files without shuffle).  Without shuffle, weights and fractions of epochs the sets follow each other, as
+ * their files stand.  An epoch is a stretch of draws: all records once, each set as often as its `epochs`
+ * says, or as many draws as there are records, shared out by weight.
  *
  * Const after create; any thread. */
 #ifndef STK_PLAN_ORDER_H
@@ -26,9 +27,6 @@ uint64_t stk_order_not_selected(const stk_order *order);
 uint64_t stk_order_epoch_begin(const stk_order *order, uint64_t epoch);
 /* The epoch that a draw lies in. */
 uint64_t stk_order_epoch_of(const stk_order *order, uint64_t draw);
-
-/* Draws of each set among the first `draws` of the run. */
-void stk_order_count(const stk_order *order, uint64_t draws, uint64_t *count);
 
 /* One caller's memory of the permutations that it used last: one a set. */
 typedef struct stk_order_cache {
