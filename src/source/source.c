@@ -181,10 +181,10 @@ static stk_status start_thread(stk_source *s, stk_error *err)
     return STK_OK;
 }
 
-stk_status stk_source_open(stk_source **out, int threads, stk_error *err)
+stk_status stk_source_open(stk_source **out, const stk_source_config *config, stk_error *err)
 {
     *out = NULL;
-    if (threads < 1) threads = 1;
+    const int threads = config->file_threads < 1 ? 1 : config->file_threads;
     stk_source *s = stk_alloc(STK_TAG_SOURCE, sizeof *s);
     if (!s) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a source");
     pthread_mutex_init(&s->lock, NULL);
@@ -233,6 +233,8 @@ void stk_source_submit(stk_source *s, stk_request *r)
     r->status = STK_OK;
     r->got_bytes = 0;
     r->total_bytes = r->mtime_ns = 0;
+    r->etag_is[0] = 0;
+    r->changed = false;
     r->error.status = STK_OK;
     __atomic_store_n(&r->cancelled, 0, __ATOMIC_RELAXED);
     pthread_mutex_lock(&s->lock);
@@ -284,4 +286,25 @@ void stk_source_cancel(stk_source *s, stk_request *r)
     }
     pthread_mutex_unlock(&s->lock);
     if (notify) notify(notify_context);
+}
+
+static stk_status refuse_store(stk_error *err)
+{
+    return stk_fail(err, STK_ERR_MEDIA_UNSUPPORTED, "s3:// is not supported yet: use a folder");
+}
+
+stk_status stk_source_list(stk_source *s, stk_str address, bool (*found)(void *context, const stk_source_entry *entry),
+                           void *context, stk_error *err)
+{
+    return refuse_store(err);
+}
+
+stk_status stk_source_put(stk_source *s, stk_str address, stk_bytes bytes, stk_error *err)
+{
+    return refuse_store(err);
+}
+
+void stk_source_get_metrics(stk_source *s, stk_source_metrics *out)
+{
+    *out = (stk_source_metrics){0};
 }

@@ -1,8 +1,8 @@
 /* source.h - bytes at an address, asynchronously: submit, completion by queue, cancel.
  *
- * Local files and data: URIs are the first backends; S3 and HTTP come behind the same calls.  The index uses it
- * too.  A request is the caller's memory from submit until it comes back from stk_source_reap; nothing is allocated
- * per request.
+ * Local files, data: URIs, and remote objects (s3://, http://, https://) behind the same calls.  The index uses it too.
+ * A request is the caller's memory from submit until it comes back from stk_source_reap; nothing is allocated per
+ * request.
  *
  *     submit ─► waiting, by priority ─► a thread reads ─► finished ─► reap
  *                        \________ cancel ________/
@@ -17,10 +17,14 @@
 
 typedef struct stk_source stk_source;
 
+enum { STK_ETAG_BYTES = 72 }; /* of an ETag with its quotes and a NUL; a longer one counts as unknown */
+
 typedef struct stk_request {
     /* The caller sets these before submit; all else is zero. */
-    stk_str address;        /* absolute path or data: URI; the caller's until reaped */
-    const stk_places *places; /* where a file must lie, links followed; the caller's until reaped; NULL: anywhere */
+    stk_str address;        /* absolute path, data: URI, s3://bucket/key (the key's bytes as they are, never percent-
+                             * encoded) or http(s):// URL as written; the caller's until reaped */
+    stk_str etag;           /* remote: of the object that is meant, with its quotes; empty: any */
+    const stk_places *places; /* where it must lie, links and redirects followed; the caller's until reaped; NULL: anywhere */
     uint64_t offset;        /* of the first byte wanted */
     uint64_t size_bytes;    /* wanted; 0: only look; UINT64_MAX: to the end */
     uint64_t priority;      /* smaller is earlier: plan order; equal ones in the order of submit */
@@ -30,21 +34,43 @@ typedef struct stk_request {
 
     /* The source sets these before it comes back. */
     stk_status status;      /* STK_OK; STK_ERR_MEDIA_MISSING, _LIMIT (did not fit: total_bytes says how large), _DENIED,
-                             * _UNSUPPORTED, STK_ERR_MEDIA (no regular file, a broken data: URI), STK_ERR_SYSTEM (code:
-                             * errno; EACCES means that the file may not be read), STK_ERR_INTERRUPTED (cancelled) */
+                             * _UNSUPPORTED, STK_ERR_MEDIA (no regular file, a broken data: URI, another object than etag
+                             * names: changed), STK_ERR_SYSTEM (code: errno; EACCES means that this one may not be read),
+                             * STK_ERR_NETWORK (retries are over, credentials, no such bucket: of the store, never of this
+                             * object), STK_ERR_INTERRUPTED (cancelled) */
     size_t got_bytes;       /* less than wanted only at the end of the object */
     uint64_t total_bytes;   /* of the whole object */
     uint64_t mtime_ns;      /* of a file; 0: unknown */
+    char etag_is[STK_ETAG_BYTES]; /* remote: of the object that came; "": unknown */
+    bool changed;           /* the object is not the one that etag names */
     stk_ns busy_ns;         /* spent on it by a thread of the source */
-    stk_error error;        /* file holds the address where it is a path */
+    stk_error error;        /* file holds the address where it is a path or remote, without the query of a URL */
 
     /* The source's own. */
     struct stk_request *next, *previous;
+    void *work;
     int state, cancelled;
 } stk_request;
 
-/* threads: of file input, own to this source (a slow disk does not starve workers), at least 1. */
-stk_status stk_source_open(stk_source **out, int threads, stk_error *err) STK_MUST_USE;
+typedef enum stk_addressing { STK_ADDRESSING_AUTO, STK_ADDRESSING_PATH, STK_ADDRESSING_VIRTUAL } stk_addressing;
+
+/* Plain values; the strings are the caller's until open returns.  All zero is what a run without a store needs. */
+typedef struct stk_source_config {
+    int file_threads;         /* of file input, own to this source (a slow disk does not starve workers), at least 1 */
+    int io_threads;           /* loops of network input, at least 1; none runs before the first remote request */
+    const char *endpoint;     /* of s3://, as http://127.0.0.1:9000; NULL: the environment, the profile, Amazon */
+    const char *region, *profile_name; /* NULL: the environment and the shared files */
+    const char *ca;           /* a PEM file of certificates to trust; NULL: the system's */
+    stk_addressing addressing;
+    bool requester_pays;      /* say that the owner of the credentials pays */
+    bool hedge;               /* ask a second time for what is late */
+    bool anonymous;           /* do not sign */
+    const char *cache_path;   /* NULL: no cache */
+    uint64_t cache_bytes;
+    const stk_places *endpoints; /* hosts that may have private addresses; the caller's until close; NULL: none */
+} stk_source_config;
+
+stk_status stk_source_open(stk_source **out, const stk_source_config *config, stk_error *err) STK_MUST_USE;
 
 /* Cancels what is under way, waits for it, drops what was not reaped (its memory is its owner's again). */
 void stk_source_close(stk_source **source);
@@ -62,5 +88,66 @@ void stk_source_on_finish(stk_source *source, void (*notify)(void *context), voi
 /* Ask for a request to end soon; it still comes back by reap (STK_ERR_INTERRUPTED, or whatever it had become).
  * The request must not have been reaped yet. */
 void stk_source_cancel(stk_source *source, stk_request *request);
+
+/* --- calls that wait; not for the data path.  Any thread. --- */
+
+typedef struct stk_source_entry {
+    stk_str key;         /* its bytes as they are */
+    stk_str etag;        /* with its quotes */
+    uint64_t size_bytes;
+} stk_source_entry;
+
+/* All objects of s3://bucket/prefix, in the store's order (by bytes of the key).  found: called for each, with values that
+ * live until it returns; false stops (STK_ERR_INTERRUPTED).  Failure: STK_ERR_NETWORK, _MEDIA_MISSING (no such bucket),
+ * _SYSTEM with EACCES (the bucket may not be listed). */
+stk_status stk_source_list(stk_source *source, stk_str address, bool (*found)(void *context, const stk_source_entry *entry),
+                           void *context, stk_error *err) STK_MUST_USE;
+
+/* Store bytes (at most 5 GiB) as s3://bucket/key, in one piece: readers see the old object or this one. */
+stk_status stk_source_put(stk_source *source, stk_str address, stk_bytes bytes, stk_error *err) STK_MUST_USE;
+
+/* --- figures --- */
+
+/* Times by class: class k holds those below 2^(k/4) * 125 us that no earlier one holds; the last, all longer ones. */
+enum { STK_TIME_CLASSES = 80 };
+typedef struct stk_time_histogram {
+    uint64_t count, sum_ns;
+    uint64_t in_class[STK_TIME_CLASSES];
+} stk_time_histogram;
+
+/* The time below which that share (0 to 1) of a histogram lies: its class's upper bound; 0 when it is empty. */
+stk_ns stk_time_quantile(const stk_time_histogram *histogram, double share);
+
+#define STK_RETRY_MAP(X)                                                                                                  \
+    X(STK_RETRY_CONNECT, "connect")      /* no connection, no such name */                                                \
+    X(STK_RETRY_BROKEN, "broken")        /* reset, closed or garbage before the body was whole */                         \
+    X(STK_RETRY_SLOW, "slow")            /* no first byte, no further byte, or not whole in time */                       \
+    X(STK_RETRY_SERVER, "server")        /* 500, 502, 504 and the like */                                                 \
+    X(STK_RETRY_THROTTLE, "throttle")    /* 503, 429: slow down */                                                        \
+    X(STK_RETRY_CONTENT, "content")      /* another range, another length, another checksum */                            \
+    X(STK_RETRY_CREDENTIALS, "credentials")                                                                               \
+    X(STK_RETRY_CLOCK, "clock")                                                                                           \
+    X(STK_RETRY_REGION, "region")
+
+typedef enum stk_retry {
+#define STK_RETRY_ENUM(name, text) name,
+    STK_RETRY_MAP(STK_RETRY_ENUM)
+#undef STK_RETRY_ENUM
+    STK_RETRY_COUNT
+} stk_retry;
+
+typedef struct stk_source_metrics {
+    uint64_t requests, list_requests, put_requests; /* sent to stores, retries and hedges included */
+    uint64_t bytes;                                 /* of bodies that came */
+    uint64_t connections;                           /* opened */
+    uint64_t in_flight, concurrency;                /* now; how many may be */
+    uint64_t retries[STK_RETRY_COUNT];
+    uint64_t hedges_sent, hedges_won;
+    uint64_t credential_refreshes;
+    uint64_t cache_hits, cache_misses, cache_hit_bytes;
+    stk_time_histogram first_byte, whole;           /* of GETs that succeeded */
+} stk_source_metrics;
+
+void stk_source_get_metrics(stk_source *source, stk_source_metrics *out);
 
 #endif

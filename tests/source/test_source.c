@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/fault.h"
+#include "source/net_metrics.h"
 #include "source/source.h"
 
 static uint8_t room[4096 + STK_PAD_BYTES];
@@ -15,7 +16,7 @@ static stk_source *open_source(int threads)
 {
     stk_error err;
     stk_source *source;
-    CHECK_OK(stk_source_open(&source, threads, &err), err);
+    CHECK_OK(stk_source_open(&source, &(stk_source_config){.file_threads = threads}, &err), err);
     return source;
 }
 
@@ -340,13 +341,35 @@ static void what_comes_and_goes_is_tried_again(void)
     for (unsigned long nth = 1; nth <= 3; nth++) {
         stk_source *source;
         stk_fault_set(STK_FAULT_THREAD_CREATE, nth, false);
-        CHECK_INT(stk_source_open(&source, 3, &err), STK_ERR_SYSTEM);
+        CHECK_INT(stk_source_open(&source, &(stk_source_config){.file_threads = 3}, &err), STK_ERR_SYSTEM);
         CHECK(source == NULL);
         stk_fault_set(STK_FAULT_THREAD_CREATE, 0, false);
     }
 #else
     fprintf(stderr, "%s: needs -Dfaults=true\n", test_name);
 #endif
+}
+
+/* --- figures --- */
+
+static void a_quantile_of_times_is_the_bound_of_its_class(void)
+{
+    stk_time_histogram times = {0};
+    CHECK_INT(stk_time_quantile(&times, 0.5), 0);
+    for (int i = 0; i < 97; i++) stk_time_add(&times, 30 * STK_MS);
+    for (int i = 0; i < 3; i++) stk_time_add(&times, 2 * STK_S);
+    CHECK_INT(times.count, 100);
+    CHECK_INT(times.sum_ns, 97 * 30 * STK_MS + 6 * STK_S);
+    static const struct { double share; stk_ns exact_ns; } expected[] = {
+        {0.01, 30 * STK_MS}, {0.97, 30 * STK_MS}, {0.98, 2 * STK_S}, {1.0, 2 * STK_S}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const stk_ns bound_ns = stk_time_quantile(&times, expected[i].share);
+        CHECK(bound_ns >= expected[i].exact_ns && bound_ns <= expected[i].exact_ns * 12 / 10);
+    }
+    stk_time_add(&times, 0);
+    stk_time_add(&times, STK_FOREVER);
+    CHECK_INT(times.in_class[0], 1);
+    CHECK_INT(times.in_class[STK_TIME_CLASSES - 1], 1);
 }
 
 int main(int argc, char **argv)
@@ -357,5 +380,5 @@ int main(int argc, char **argv)
               TEST(a_link_does_not_lead_out_of_the_allowed_folders),
               TEST(a_data_uri_is_decoded_as_leniently_as_the_reference_does),
               TEST(requests_come_in_plan_order_and_can_be_cancelled), TEST(close_drops_what_waits),
-              TEST(what_comes_and_goes_is_tried_again));
+              TEST(what_comes_and_goes_is_tried_again), TEST(a_quantile_of_times_is_the_bound_of_its_class));
 }
