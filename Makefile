@@ -32,7 +32,10 @@ help:
 	@echo 'make build       install what is missing, build into $(BUILD)/'
 	@echo 'make test        all tests that need only Debian packages and light Python packages'
 	@echo 'make test-all    also sanitizers, the second compiler, CPU levels, faults, the reference software'
+	@echo 'make test-s3     the S3 client against real servers and against faults by schedule (part of test-all)'
 	@echo 'make bench       images and samples a second beside the reference processor and an expert pipeline'
+	@echo 'make bench-s3    objects a second from a store 30 ms away, beside other clients'
+	@echo 'make bench-talk  batches of 256 from that store: serial, parallel and prefetched, beside a serial loader in Python'
 	@echo 'make conformance the pinned releases of the reference beside Stoker: docs/conformance.md (downloads 12 GB once)'
 	@echo 'make fuzz        SECONDS=60 of each fuzz target; FUZZ=jpeg for one'
 	@echo 'make format      clang-format over the C files that differ from the last commit'
@@ -75,7 +78,7 @@ test-python: build
 	@tools/install-deps test
 	STK_BUILD=$(abspath $(BUILD)) $(PYTHON) -m pytest -q -p no:cacheprovider tests
 
-.PHONY: test-all test-asan test-tsan test-clang test-levels test-faults test-reference
+.PHONY: test-all test-asan test-tsan test-clang test-levels test-faults test-reference test-s3
 test-all: test-levels test-asan test-tsan test-faults test-clang test-reference
 
 test-levels: build
@@ -109,6 +112,13 @@ test-reference: build
 	@tools/install-deps reference
 	STK_BUILD=$(abspath $(BUILD)) $(REFERENCE) -m pytest -q -p no:cacheprovider tests
 
+# Servers that verify signatures, and a store that misbehaves by schedule; tests/s3.  SCHEDULES: how many of those.
+SCHEDULES ?= 1000
+test-s3: build
+	@tools/install-deps s3
+	@ninja -C $(BUILD) tests/s3/store_probe
+	STK_BUILD=$(abspath $(BUILD)) STK_SCHEDULES=$(SCHEDULES) .venv-s3/bin/python -m pytest -q -p no:cacheprovider tests/s3
+
 # --- bench, fuzz, format, sample ---
 
 BENCH_SET = $(or $(IMAGES),$(BUILD)/bench-set)
@@ -122,6 +132,20 @@ bench: build
 	$(REFERENCE) tools/make-reference-model qwen3-vl $(BUILD)/reference-model
 	$(REFERENCE) bench/compare_samples.py --stoker $(BUILD)/cli/stoker --model $(BUILD)/reference-model \
 		--images $(BENCH_SET) --prefix '$(PREFIX)'
+
+BENCH_STORE = bench/slow_store bench/bench_store
+.PHONY: bench-s3 bench-talk
+bench-s3: build
+	@tools/install-deps rivals
+	@ninja -C $(BUILD) $(BENCH_STORE)
+	python3 bench/compare_store.py --build $(BUILD) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+bench-talk: build
+	@tools/install-deps reference rivals
+	@ninja -C $(BUILD) bench/slow_store
+	$(REFERENCE) tools/make-reference-model qwen3-vl $(BUILD)/reference-model
+	$(REFERENCE) tools/make-bench-set $(BUILD)/bench-set
+	$(REFERENCE) bench/talk.py --build $(BUILD)
 
 # WRITE=--write writes the goldens and the tables of docs/conformance.md again.
 conformance: build
@@ -146,4 +170,4 @@ clean:
 	rm -rf build build-asan build-tsan build-faults build-clang build-fuzz
 
 distclean: clean
-	rm -rf .venv .venv-reference .venv-conformance-*
+	rm -rf .venv .venv-reference .venv-s3 .venv-rivals .venv-conformance-*
