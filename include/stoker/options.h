@@ -108,6 +108,15 @@ typedef struct stk_options {
     char *balance;               /* none, model, model+vision */
     char *modality;              /* mixed, aligned */
     bool filler_image;
+    char *endpoint, *region, *profile_name; /* of object stores; NULL: the environment and the shared files */
+    char *requester_pays;        /* false, true, requester (which is true) */
+    char *ca;                    /* NULL: the system's certificates */
+    int64_t io_threads;
+    bool hedge, anonymous;
+    char *addressing;            /* auto, path, virtual */
+    char *cache_path;            /* NULL: no cache of objects */
+    int64_t cache_bytes;
+    double price_request, price_transfer; /* of 1,000 requests, of 1 GB; 0: none given */
     struct stk_options *eval;    /* of the split `eval`: all options, its own over these; NULL: none.  Owned */
 } stk_options;
 

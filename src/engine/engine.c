@@ -515,7 +515,9 @@ static stk_status open_parts(stk_engine *engine, const stk_options *options, con
     STK_TRY(stk_tickets_init(&engine->tickets, engine->memory.tickets, engine->memory.ticket_count, err));
     STK_TRY(home_create(&engine->home, engine->run, &engine->memory, err));
     engine->home->engine = engine;
-    STK_TRY(stk_source_open(&engine->source, &(stk_source_config){.file_threads = IO_THREADS}, err));
+    stk_source_config config = engine->run->rules->store;
+    config.file_threads = IO_THREADS;
+    STK_TRY(stk_source_open(&engine->source, &config, err));
     stk_source_on_finish(engine->source, source_finished, engine);
     STK_TRY(stk_plan_scratch_create(&engine->scratch, engine->run->plan, err));
     if (engine->run->stream) STK_TRY(stk_lazy_facts_create(&engine->lazy, engine->run, engine->memory.finders, err));

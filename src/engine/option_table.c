@@ -23,9 +23,9 @@ static const stk_option_row rows[] = {
     {{"model", "path", "", "", 0, 0, S, WHOLE_RUN, "checkpoint folder: config.json, preprocessor_config.json, tokenizer.json, chat template"}, STK_KIND_STRING, TOP(model)},
     {{"data", "list", "", "", 0, 0, S, WHOLE_RUN, "the data sets, each with the keys below"}, STK_KIND_GROUP, TOP(data)},
     {{"data[].name", "string", "", "", 0, 0, S, WHOLE_RUN, "name in ids and reports; default: the first file's name without its ending"}, STK_KIND_STRING, DATA(name)},
-    {{"data[].path", "paths", "", "", 0, 0, NOT_S, WHOLE_RUN, "manifests: a file, a list, a glob, a folder (with its folders) or a prefix (set/train-) of .jsonl, .json and .ndjson; each JSONL or a JSON array, plain, gzip or zstd"}, STK_KIND_LIST, DATA(path)},
+    {{"data[].path", "paths", "", "", 0, 0, NOT_S, WHOLE_RUN, "manifests: a file, a list, a glob, a folder (with its folders) or a prefix (set/train-) of .jsonl, .json and .ndjson; each JSONL or a JSON array, plain, gzip or zstd; of these, s3://BUCKET/KEY too"}, STK_KIND_LIST, DATA(path)},
     {{"data[].format", "choice", "", "llava | openai | ms-swift | sharegpt", 0, 0, S, WHOLE_RUN, "dialect of the records; default: told from each record"}, STK_KIND_CHOICE, DATA(format)},
-    {{"data[].media_root", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder that relative media paths start from; default: the manifest's own"}, STK_KIND_STRING, DATA(media_root)},
+    {{"data[].media_root", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder, or s3:// prefix, that relative media paths start from; default: the manifest's own"}, STK_KIND_STRING, DATA(media_root)},
     {{"data[].columns", "map", "", "", 0, 0, S, WHOLE_RUN, "where a record keeps what: id, messages, images, videos, audios, tools, system"}, STK_KIND_MAP, DATA(columns)},
     {{"data[].roles", "map", "", "", 0, 0, S, WHOLE_RUN, "further names of roles, each to system, user, assistant or tool"}, STK_KIND_MAP, DATA(roles)},
     {{"data[].system", "string", "", "", 0, 0, S, WHOLE_RUN, "system prompt of records without a system turn, in place of the template's default"}, STK_KIND_STRING, DATA(system)},
@@ -34,7 +34,7 @@ static const stk_option_row rows[] = {
     {{"data[].weight", "decimal", "", "", 0, 1000000, S, WHOLE_RUN, "share of the samples that come from this set; for all sets, or for none"}, STK_KIND_DECIMAL, DATA(weight)},
     {{"data[].epochs", "decimal", "1", "", 0, 1000000, S, WHOLE_RUN, "passes over this set in an epoch, such as 1.5; not beside weights"}, STK_KIND_DECIMAL, DATA(epochs)},
     {{"eval", "map", "", "", 0, 0, NOT_S, WHOLE_RUN, "the same keys for evaluation, over those of the run; the order of the files, one epoch (`--split eval`)"}, STK_KIND_GROUP, TOP(eval)},
-    {{"allow", "paths", "[]", "", 0, 0, NOT_S, WHOLE_RUN, "further folders that media may come from"}, STK_KIND_LIST, TOP(allow)},
+    {{"allow", "paths", "[]", "", 0, 0, NOT_S, WHOLE_RUN, "where media may come from beside media_root and the manifest's own place: folders, s3://BUCKET, s3://BUCKET/PREFIX, https://HOST"}, STK_KIND_LIST, TOP(allow)},
     {{"batch", "schedule", "", "", 1, 1 << 20, S, WHOLE_RUN, "rows per step, over all ranks; a number, or [[0, 64], [1000, 128]]: from a step on"}, STK_KIND_SCHEDULE, TOP(batch)},
     {{"micro_batch", "int", "all", "", 1, 1 << 20, NOT_S, WHOLE_RUN, "rows per micro-batch of a rank; all: one micro-batch a step"}, STK_KIND_INT, TOP(micro_batch)},
     {{"steps", "int", "auto", "", 1, INT64_MAX, S, WHOLE_RUN, "length of the run in steps; auto: by epochs"}, STK_KIND_INT, TOP(steps)},
@@ -67,7 +67,7 @@ static const stk_option_row rows[] = {
     {{"tag_space", "choice", "keep", "keep | strip", 0, 0, S, PER_SET, "white space beside <image> tags; strip: as qwen-vl-finetune"}, STK_KIND_CHOICE, SET(tag_space)},
     {{"template", "template", "", "", 0, 0, S, PER_SET, "a published name, or a turn format; default: the checkpoint's"}, STK_KIND_TEMPLATE, SET(chat_template)},
     {{"index", "choice", "auto", "auto | require | verify | stream", 0, 0, S, WHOLE_RUN, "build what is missing, refuse to run without, or decode every medium once; stream, which is another stream: start at once, find facts when samples are drawn (docs/index-format.md)"}, STK_KIND_CHOICE, TOP(index)},
-    {{"index_dir", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder of the index files; default: beside the manifest"}, STK_KIND_STRING, TOP(index_dir)},
+    {{"index_dir", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder of the index files, or an s3:// prefix; default: beside the manifest, of one on S3 in ~/.cache/stoker"}, STK_KIND_STRING, TOP(index_dir)},
     {{"errors.unusable", "share", "0.01", "", 0, 1, NOT_S, WHOLE_RUN, "share of unusable records of a data set that refuses the run, above 10"}, STK_KIND_SHARE, TOP(errors_unusable)},
     {{"errors.masked", "share", "0.001", "", 0, 1, NOT_S, WHOLE_RUN, "share of masked samples of a data set that stops the run, above 10"}, STK_KIND_SHARE, TOP(errors_masked)},
     {{"dead_letter", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "file that masked samples are appended to, one JSON object a line"}, STK_KIND_STRING, TOP(dead_letter)},
@@ -77,6 +77,19 @@ static const stk_option_row rows[] = {
     {{"fetch_ahead", "size", "auto", "", 1, INT64_MAX, NOT_S, WHOLE_RUN, "compressed bytes that are fetched ahead"}, STK_KIND_SIZE, TOP(fetch_ahead_bytes)},
     {{"keep", "int", "1", "", 1, 4096, NOT_S, WHOLE_RUN, "micro-batches that the trainer holds when it asks for the next"}, STK_KIND_INT, TOP(keep)},
     {{"timeout", "seconds", "300 s", "", 1, 31536000, NOT_S, WHOLE_RUN, "longest wait for a batch before an error that says for what"}, STK_KIND_SECONDS, TOP(timeout_s)},
+    {{"endpoint", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "address of the object store, as https://store.example:9000; default: the environment, the profile, Amazon (docs/s3.md)"}, STK_KIND_STRING, TOP(endpoint)},
+    {{"region", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "of the buckets; default: the environment, the profile, us-east-1; a store that names another is believed"}, STK_KIND_STRING, TOP(region)},
+    {{"profile_name", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "profile of ~/.aws/credentials and ~/.aws/config; default: AWS_PROFILE"}, STK_KIND_STRING, TOP(profile_name)},
+    {{"anonymous", "bool", "false", "", 0, 0, NOT_S, WHOLE_RUN, "ask without credentials, for public buckets"}, STK_KIND_BOOL, TOP(anonymous)},
+    {{"requester_pays", "choice", "false", "false | true | requester", 0, 0, NOT_S, WHOLE_RUN, "say that the owner of the credentials pays for requests"}, STK_KIND_CHOICE, TOP(requester_pays)},
+    {{"addressing", "choice", "auto", "auto | path | virtual", 0, 0, NOT_S, WHOLE_RUN, "where a request names the bucket; auto: in the host at Amazon, in the path elsewhere"}, STK_KIND_CHOICE, TOP(addressing)},
+    {{"ca", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "PEM file of the certificates to trust, in place of the system's"}, STK_KIND_STRING, TOP(ca)},
+    {{"io_threads", "int", "1", "", 1, 64, NOT_S, WHOLE_RUN, "threads that talk to stores, each with its own connections; more where TLS fills one"}, STK_KIND_INT, TOP(io_threads)},
+    {{"hedge", "bool", "true", "", 0, 0, NOT_S, WHOLE_RUN, "ask a second time for what is later than 97 of 100 requests, for at most 5 of 100"}, STK_KIND_BOOL, TOP(hedge)},
+    {{"cache.path", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder of a local disk that keeps objects, shared by the runs of a machine"}, STK_KIND_STRING, TOP(cache_path)},
+    {{"cache.bytes", "size", "", "", 0, INT64_MAX, NOT_S, WHOLE_RUN, "what the cache may hold"}, STK_KIND_SIZE, TOP(cache_bytes)},
+    {{"prices.request", "decimal", "", "", 0, 1000000, NOT_S, WHOLE_RUN, "of 1,000 requests, for the estimate in the metrics"}, STK_KIND_DECIMAL, TOP(price_request)},
+    {{"prices.transfer", "decimal", "", "", 0, 1000000, NOT_S, WHOLE_RUN, "of 1 GB (10^9 bytes) that is fetched, likewise"}, STK_KIND_DECIMAL, TOP(price_transfer)},
     {{"limits.media_bytes", "size", "256MiB", "", 1, INT64_MAX / 4, S, WHOLE_RUN, "compressed bytes of one medium"}, STK_KIND_SIZE, LIMIT(media_bytes)},
     {{"limits.media_pixels", "int", "178956970", "", 1, 1 << 30, S, WHOLE_RUN, "pixels of one image as it is stored"}, STK_KIND_INT, LIMIT(media_pixels)},
     {{"limits.record_bytes", "size", "64MiB", "", 1, 1 << 30, S, WHOLE_RUN, "bytes of one record"}, STK_KIND_SIZE, LIMIT(record_bytes)},
@@ -90,10 +103,7 @@ static const stk_option_row rows[] = {
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
 /* Names of the design that a later release brings. */
-static const char *const later[] = {
-    "video_text", "cache", "endpoint",   "region",           "profile_name",
-    "requester_pays", "ca",           "io_threads", "hedge", "prices",     "engine",           "nice",
-    "cpus",           "placement",  "run"};
+static const char *const later[] = {"video_text", "engine", "nice", "cpus", "placement", "run"};
 
 bool stk_option_allows(const stk_option *option, const char *value)
 {

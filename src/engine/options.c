@@ -102,7 +102,15 @@ static stk_status set_data(const stk_yaml_reader *r, const yaml_node_t *node)
     return STK_OK;
 }
 
-/* `errors` and `limits`: a mapping of options of that prefix. */
+/* Such as `limits`: a mapping of options of that prefix. */
+static bool is_group(const char *name)
+{
+    static const char *const groups[] = {"errors", "limits", "cache", "prices"};
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (strcmp(name, groups[i]) == 0) return true;
+    return false;
+}
+
 static stk_status set_group(const stk_yaml_reader *r, const char *prefix, const yaml_node_t *node)
 {
     STK_TRY(stk_yaml_check_keys(r, node, prefix));
@@ -123,7 +131,7 @@ static stk_status set_top(const stk_yaml_reader *r, const yaml_node_t *at, const
                           const yaml_node_t *value)
 {
     if (strcmp(name, "data") == 0) return set_data(r, value);
-    if (strcmp(name, "errors") == 0 || strcmp(name, "limits") == 0) return set_group(r, name, value);
+    if (is_group(name)) return set_group(r, name, value);
     const stk_option_row *const row = strchr(name, '[') || strchr(name, '.') ? NULL : stk_option_find(name);
     if (!row) return stk_yaml_forward(r, at, stk_option_unknown("", name, r->err));
     return stk_option_value_set(r, r->options, row->at_bytes, row, value);
@@ -426,7 +434,9 @@ void stk_options_deinit(stk_options *options)
     char *const strings[] = {options->file,      options->model,      options->layout,  options->uneven,
                              options->targets,   options->pixels,     options->profile, options->index,
                              options->index_dir, options->dead_letter, options->weights,
-                             options->balance,   options->modality};
+                             options->balance,   options->modality,   options->endpoint, options->region,
+                             options->profile_name, options->requester_pays, options->ca, options->addressing,
+                             options->cache_path};
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) stk_free(strings[i]);
     *options = (stk_options)STK_OPTIONS_INIT;
 }

@@ -107,6 +107,18 @@ static stk_status check_set(const stk_options *options, size_t at, stk_error *er
     return STK_OK;
 }
 
+static stk_status check_store(const stk_options *options, stk_error *err)
+{
+    const char *const endpoint = options->endpoint;
+    if (endpoint && strncmp(endpoint, "http://", 7) != 0 && strncmp(endpoint, "https://", 8) != 0)
+        return stk_fail(err, STK_ERR_OPTION, "endpoint: \"%.100s\" does not start with https:// or http://", endpoint);
+    if (endpoint && strchr(endpoint, '@'))
+        return stk_fail(err, STK_ERR_OPTION, "endpoint: no name or password may stand in it: credentials come from the environment or a profile");
+    if (!options->cache_path != !options->cache_bytes)
+        return stk_fail(err, STK_ERR_OPTION, "cache: path and bytes go together: the folder, and what it may hold");
+    return STK_OK;
+}
+
 static stk_status check_run(const stk_options *options, stk_error *err)
 {
     if (!options->model) return stk_fail(err, STK_ERR_OPTION, "model is not set: name the checkpoint folder");
@@ -127,6 +139,7 @@ static stk_status check_run(const stk_options *options, stk_error *err)
     if (options->pad_to % options->pad_multiple)
         return stk_fail(err, STK_ERR_OPTION, "pad_to: %" PRId64 " is no multiple of pad_multiple: %" PRId64,
                         options->pad_to, options->pad_multiple);
+    STK_TRY(check_store(options, err));
     for (size_t i = 0; i < options->data_count; i++) STK_TRY(check_set(options, i, err));
     return STK_OK;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "schema/place.h"
 
 typedef struct resolver {
     stk_rules *rules;
@@ -109,14 +110,55 @@ static stk_status resolve_roles(const resolver *r, stk_record_rules *record, con
     return no_memory ? nomem(r) : STK_OK;
 }
 
+/* Whether an entry of `allow` is a host: letters, digits, hyphens and dots inside, and no folder of that name. */
+static bool is_host(const resolver *r, const char *entry)
+{
+    const size_t size = strlen(entry);
+    if (!strchr(entry, '.') || entry[0] == '.' || entry[size - 1] == '.' || strstr(entry, "..")) return false;
+    if (strspn(entry, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.:") != size) return false;
+    char path[PATH_MAX];
+    return stk_path_join(path, sizeof path, r->folder, entry, NULL) == STK_OK && access(path, F_OK) != 0;
+}
+
+/* A place as places.h and records take it: a folder made absolute, or what is remote as it is. */
+static stk_status resolve_place(const resolver *r, const char **out, const char *place)
+{
+    bool no_memory = false;
+    if (stk_address_is_remote(stk_str_of(place))) {
+        *out = keep(r, place, &no_memory).data;
+        return no_memory ? nomem(r) : STK_OK;
+    }
+    return resolve_path(r, out, place);
+}
+
+static stk_status resolve_allowed(const resolver *r, const char **out, const char *entry)
+{
+    char host[300];
+    if (is_host(r, entry) && strlen(entry) < 256) {
+        snprintf(host, sizeof host, "https://%s", entry);
+        entry = host;
+    }
+    const stk_str text = stk_str_of(entry);
+    if (strstr(entry, "://") && !stk_address_is_remote(text))
+        return fail_option(r, "allow", "%.80s is neither a folder nor s3://BUCKET nor https://HOST", entry);
+    const size_t host_bytes = stk_address_is_remote(text) ? stk_place_of(text).size_bytes : 0;
+    if (host_bytes && !stk_address_is_s3(text) && entry[host_bytes] && strcmp(entry + host_bytes, "/") != 0)
+        return fail_option(r, "allow", "%.80s: of a URL only https://HOST is compared: write that", entry);
+    if (host_bytes && (strchr("/:", entry[host_bytes - 1]) || memchr(entry, '@', host_bytes)))
+        return fail_option(r, "allow", "%.80s names no bucket or host", stk_address_is_s3(text) ? entry : "a URL");
+    return resolve_place(r, out, entry);
+}
+
 /* Media start from media_root, or from the manifest's own folder: then all files of a set must share it. */
 static stk_status resolve_places(const resolver *r, stk_set_rules *set, const stk_data_options *data)
 {
     char own[PATH_MAX], other[PATH_MAX];
     STK_TRY(stk_path_folder(own, sizeof own, set->files.path[0], r->err));
-    const char *root, *manifest_folder;
-    STK_TRY(resolve_path(r, &root, data->media_root));
-    STK_TRY(resolve_path(r, &manifest_folder, own));
+    const char *root = NULL, *manifest_folder;
+    if (data->media_root && strstr(data->media_root, "://") && !stk_address_is_s3(stk_str_of(data->media_root)))
+        return fail_option(r, "media_root", "%.80s is neither a folder nor an s3:// prefix", data->media_root);
+    if (data->media_root) STK_TRY(resolve_place(r, &root, data->media_root));
+    STK_TRY(resolve_place(r, &manifest_folder, own));
     for (size_t i = 1; !root && i < set->files.count; i++) {
         STK_TRY(stk_path_folder(other, sizeof other, set->files.path[i], r->err));
         if (strcmp(own, other) != 0)
@@ -128,10 +170,9 @@ static stk_status resolve_places(const resolver *r, stk_set_rules *set, const st
     place[set->place_count++] = stk_str_of(root ? root : manifest_folder);
     place[set->place_count++] = stk_str_of(manifest_folder);
     for (size_t i = 0; i < allow->count; i++) {
-        const char *folder;
-        if (strstr(allow->item[i], "://")) return fail_option(r, "allow", "%.80s: only folders are in this release", allow->item[i]);
-        STK_TRY(resolve_path(r, &folder, allow->item[i]));
-        place[set->place_count++] = stk_str_of(folder);
+        const char *allowed;
+        STK_TRY(resolve_allowed(r, &allowed, allow->item[i]));
+        place[set->place_count++] = stk_str_of(allowed);
     }
     set->place = place;
     set->record.media_root = place[0];
@@ -253,6 +294,47 @@ static stk_status resolve_batch(resolver *r)
     return STK_OK;
 }
 
+/* --- stores --- */
+
+/* Hosts that may have a private address: the configuration names them, as endpoint or in allow. */
+static stk_status resolve_endpoints(const resolver *r)
+{
+    const stk_options *const o = r->options;
+    stk_str *const host = stk_alloc_array(STK_TAG_OPTIONS, o->allow.count + 1, sizeof *host);
+    if (!host) return nomem(r);
+    size_t count = 0;
+    stk_status status = STK_OK;
+    if (o->endpoint) host[count++] = stk_place_of(stk_str_of(o->endpoint));
+    for (size_t i = 0; status == STK_OK && i < o->allow.count; i++) {
+        const char *allowed = NULL;
+        status = resolve_allowed(r, &allowed, o->allow.item[i]);
+        if (status == STK_OK && stk_address_is_remote(stk_str_of(allowed)) && !stk_address_is_s3(stk_str_of(allowed)))
+            host[count++] = stk_str_of(allowed);
+    }
+    if (status == STK_OK) status = stk_places_create(&r->rules->endpoints, host, count, r->err);
+    stk_free(host);
+    return status;
+}
+
+static stk_status resolve_store(const resolver *r)
+{
+    static const char *const addressings[] = {"auto", "path", "virtual", NULL};
+    const stk_options *const o = r->options;
+    stk_source_config *const store = &r->rules->store;
+    bool no_memory = false;
+    STK_TRY(resolve_endpoints(r));
+    *store = (stk_source_config){.io_threads = (int)o->io_threads, .endpoint = keep(r, o->endpoint, &no_memory).data,
+                                 .region = keep(r, o->region, &no_memory).data,
+                                 .profile_name = keep(r, o->profile_name, &no_memory).data,
+                                 .addressing = (stk_addressing)choice(o->addressing, addressings),
+                                 .requester_pays = strcmp(o->requester_pays, "false") != 0, .hedge = o->hedge,
+                                 .anonymous = o->anonymous, .cache_bytes = (uint64_t)o->cache_bytes,
+                                 .endpoints = r->rules->endpoints};
+    if (no_memory) return nomem(r);
+    STK_TRY(resolve_path(r, &store->ca, o->ca));
+    return resolve_path(r, &store->cache_path, o->cache_path);
+}
+
 static stk_status resolve_run(resolver *r)
 {
     static const char *const layouts[] = {"padded", "flat", "packed", NULL};
@@ -267,6 +349,7 @@ static stk_status resolve_run(resolver *r)
     STK_TRY(resolve_path(r, &rules->model_folder, o->model));
     STK_TRY(resolve_path(r, &rules->index_dir, o->index_dir));
     STK_TRY(resolve_path(r, &rules->dead_letter, o->dead_letter));
+    STK_TRY(resolve_store(r));
     rules->limits = (stk_limits){.media_bytes = (uint64_t)o->limits.media_bytes, .media_px = (uint64_t)o->limits.media_pixels,
                                  .record_bytes = (uint64_t)o->limits.record_bytes, .json_depth = (uint32_t)o->limits.json_depth,
                                  .media_per_record = (uint32_t)o->limits.media_per_record,
@@ -311,6 +394,7 @@ void stk_rules_destroy(stk_rules *rules)
     if (!rules) return;
     for (uint32_t i = 0; i < rules->set_count; i++) stk_manifest_files_free(&rules->set[i].files);
     stk_free(rules->set);
+    stk_places_destroy(rules->endpoints);
     stk_pool_deinit(&rules->pool);
     stk_free(rules);
 }

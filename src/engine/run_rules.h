@@ -11,6 +11,7 @@
 #include "plan/planner.h"
 #include "plan/where.h"
 #include "schema/rules.h"
+#include "source/source.h"
 #include "text/text.h"
 
 typedef struct stk_set_rules {
@@ -26,7 +27,7 @@ typedef struct stk_set_rules {
     uint64_t first;            /* records at most; 0: all */
     const stk_template_options *chat_template; /* the set's, or the run's; nothing given: the checkpoint's.  Of the options */
     stk_turn_format turn_format;               /* of a declared one */
-    const stk_str *place;      /* folders that media may lie in: media_root, the manifest's own, allow */
+    const stk_str *place;      /* where media may lie: media_root, the manifest's own, allow */
     size_t place_count;
 } stk_set_rules;
 
@@ -43,6 +44,8 @@ typedef struct stk_rules {
     uint32_t batch_count;
     stk_balance balance;
     bool stream;               /* index: stream */
+    stk_source_config store;   /* all but file_threads: how whoever opens a source finds and asks object stores */
+    stk_places *endpoints;     /* of store */
     stk_set_rules *set;
     uint32_t set_count;
     stk_pool pool;             /* owns all strings */

@@ -220,7 +220,9 @@ static stk_status open_image(stk_sample_view *v, stk_source *source, uint32_t k,
 static stk_status open_images(stk_sample_view *v, stk_error *err)
 {
     stk_source *source;
-    STK_TRY(stk_source_open(&source, &(stk_source_config){.file_threads = 1}, err));
+    stk_source_config config = v->run->rules->store;
+    config.file_threads = 1;
+    STK_TRY(stk_source_open(&source, &config, err));
     v->cell = stk_quarantine_enter(v->run->quarantine);
     stk_status status = STK_OK;
     for (uint32_t k = 0; status == STK_OK && k < v->recipe.media_count; k++) status = open_image(v, source, k, err);

@@ -77,7 +77,9 @@ static stk_status open_source(survey_worker *w, stk_error *err)
     if (!w->request) w->request = stk_alloc_array(STK_TAG_INDEX, REQUESTS, sizeof *w->request);
     if (!w->heads) w->heads = stk_alloc_array(STK_TAG_INDEX, REQUESTS, HEAD_BYTES + STK_PAD_BYTES);
     if (!w->request || !w->heads) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a worker of the index");
-    return stk_source_open(&w->source, &(stk_source_config){.file_threads = IO_THREADS}, err);
+    stk_source_config config = w->run->rules->store;
+    config.file_threads = IO_THREADS;
+    return stk_source_open(&w->source, &config, err);
 }
 
 /* --- outcomes --- */

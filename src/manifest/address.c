@@ -1,4 +1,6 @@
-/* address.c - from what a record writes to what can be opened, inside the allowed places. */
+/* address.c - from what a record writes to what can be opened, inside the allowed places.
+ *
+ * A file's path is normalised; the key of an object and a URL are what the record says, byte by byte. */
 #include "manifest/record_reader.h"
 
 #include <ctype.h>
@@ -6,6 +8,7 @@
 #include <strings.h>
 
 #include "manifest/json_check.h"
+#include "schema/place.h"
 
 /* Of an address and of a folder in a message of 256 bytes. */
 enum { SHOWN_BYTES = 130, FOLDER_BYTES = 140 };
@@ -48,10 +51,11 @@ static bool lies_in(stk_str path, stk_str folder)
 
 static bool is_allowed(const stk_record_reader *reader, stk_str path)
 {
-    if (reader->root.data && lies_in(path, reader->root)) return true;
+    if (reader->root.data && (lies_in(path, reader->root) || stk_place_holds(reader->root, path))) return true;
     for (size_t i = 0; i < reader->rules->allow.count; i++) {
         const stk_str item = reader->rules->allow.item[i];
         char folder[PATH_MAX];
+        if (stk_place_holds(item, path)) return true;
         /* What is no path is a bucket or a host, and holds no files. */
         if (item.size_bytes == 0 || item.size_bytes > sizeof folder || item.data[0] != '/') continue;
         memcpy(folder, item.data, item.size_bytes);
@@ -70,12 +74,24 @@ static bool is_plain(stk_str text)
     return true;
 }
 
+/* The place to allow, and the rest of the address. */
+static void split_place(stk_str address, stk_str *place, stk_str *name)
+{
+    *place = address;
+    if (stk_address_is_remote(address)) {
+        *place = stk_place_of(address);
+    } else {
+        while (place->size_bytes > 1 && place->data[place->size_bytes - 1] != '/') place->size_bytes--;
+    }
+    address = stk_address_shown(address);
+    *name = (stk_str){address.data + place->size_bytes, address.size_bytes - place->size_bytes};
+    if (place->size_bytes > 1 && place->data[place->size_bytes - 1] == '/') place->size_bytes--;
+}
+
 static stk_status deny(stk_record_reader *reader, stk_str path)
 {
-    stk_str folder = path, name = path;
-    while (folder.size_bytes > 1 && folder.data[folder.size_bytes - 1] != '/') folder.size_bytes--;
-    name = (stk_str){path.data + folder.size_bytes, path.size_bytes - folder.size_bytes};
-    if (folder.size_bytes > 1) folder.size_bytes--;
+    stk_str folder, name;
+    split_place(path, &folder, &name);
 
     char quoted[2 * FOLDER_BYTES + 8];
     size_t out = 0;
@@ -158,6 +174,86 @@ static bool has_scheme(stk_str address)
     return i > 1 && address.size_bytes - i >= 3 && memcmp(address.data + i, "://", 3) == 0;
 }
 
+/* --- buckets and hosts --- */
+
+static stk_status refuse_address(stk_record_reader *reader, stk_str address, const char *what)
+{
+    return stk_record_reader_fail(reader, STK_REASON_DIALECT, "%.*s: %s",
+                                  STK_STR_ARGS(stk_utf8_cut(stk_address_shown(address), SHOWN_BYTES)), what);
+}
+
+/* A bucket, a slash, a key: of the key every byte is as it stands. */
+static stk_status check_s3(stk_record_reader *reader, stk_str address)
+{
+    size_t at = 5;
+    while (at < address.size_bytes &&
+           (isalnum((unsigned char)address.data[at]) || memchr("._-", address.data[at], 3)))
+        at++;
+    if (at > 5 && at + 1 < address.size_bytes && address.data[at] == '/') return STK_OK;
+    return refuse_address(reader, address, "no address of an object: write s3://BUCKET/KEY");
+}
+
+/* A URL goes out as it is written: it must be one.  Only its first line is ever sent, and nothing may begin another. */
+static stk_status check_url(stk_record_reader *reader, stk_str address)
+{
+    const stk_str place = stk_place_of(address);
+    const size_t begin = has_prefix(address, "https://") ? 8 : 7;
+    if (memchr(place.data, '@', place.size_bytes))
+        return refuse_address(reader, address, "a name or password stands in it: take it out");
+    for (size_t i = begin; i < place.size_bytes; i++)
+        if (!isalnum((unsigned char)place.data[i]) && !memchr("._-:[]", place.data[i], 6))
+            return refuse_address(reader, (stk_str){"a URL", 5}, "its host is no name");
+    if (place.size_bytes == begin) return refuse_address(reader, (stk_str){"a URL", 5}, "it names no host");
+    for (size_t i = place.size_bytes; i < address.size_bytes; i++)
+        if ((unsigned char)address.data[i] <= 0x20 || (unsigned char)address.data[i] >= 0x7f)
+            return refuse_address(reader, place, "a URL with a byte that is no part of one: write %20 for a blank, and so on");
+    return STK_OK;
+}
+
+/* As it is written, but for the scheme, which is known in lower case. */
+static stk_status remote_address(stk_record_reader *reader, stk_str *resolved, stk_str address)
+{
+    STK_TRY(stk_address_is_s3(address) ? check_s3(reader, address) : check_url(reader, address));
+    char *const copy = stk_record_reader_take(reader, address.size_bytes + 1);
+    if (!copy) return stk_record_reader_nomem(reader);
+    memcpy(copy, address.data, address.size_bytes);
+    copy[address.size_bytes] = 0;
+    for (char *c = copy; *c != ':'; c++) *c = (char)tolower((unsigned char)*c);
+    *resolved = (stk_str){copy, address.size_bytes};
+    return is_allowed(reader, *resolved) ? STK_OK : deny(reader, *resolved);
+}
+
+/* A relative address behind a bucket or a prefix of one.  A set that is copied to a bucket stays the same set, so `.` and
+ * `..` in what the record writes mean what they mean on a disk; all else of it is the key's, double slashes too. */
+static stk_status join_key(stk_record_reader *reader, stk_str *resolved, stk_str path)
+{
+    const stk_str root = reader->root;
+    const size_t bucket = stk_place_of(root).size_bytes;
+    char *const joined = stk_record_reader_take(reader, root.size_bytes + 1 + path.size_bytes + 1);
+    if (!joined) return stk_record_reader_nomem(reader);
+    memcpy(joined, root.data, root.size_bytes);
+    size_t out = root.size_bytes;
+    for (size_t at = 0; at <= path.size_bytes;) {
+        const char *const slash = at < path.size_bytes ? memchr(path.data + at, '/', path.size_bytes - at) : NULL;
+        const size_t end = slash ? (size_t)(slash - path.data) : path.size_bytes, size = end - at;
+        if (size == 2 && memcmp(path.data + at, "..", 2) == 0) {
+            if (out == bucket) return refuse_address(reader, path, "it leads out of the bucket");
+            while (joined[--out] != '/') continue;
+        } else if (!(size == 1 && path.data[at] == '.')) {
+            joined[out++] = '/';
+            memcpy(joined + out, path.data + at, size);
+            out += size;
+        }
+        at = end + 1;
+    }
+    joined[out] = 0;
+    *resolved = (stk_str){joined, out};
+    if (out <= bucket + 1) return refuse_address(reader, path, "no address of an object");
+    return is_allowed(reader, *resolved) ? STK_OK : deny(reader, *resolved);
+}
+
+/* --- all of them --- */
+
 stk_status stk_record_reader_address(stk_record_reader *reader, stk_str *resolved, stk_str address)
 {
     if (address.size_bytes == 0)
@@ -173,12 +269,14 @@ stk_status stk_record_reader_address(stk_record_reader *reader, stk_str *resolve
     stk_str path = address;
     if (has_prefix(address, "file:/"))
         STK_TRY(file_path(reader, &path, address));
-    else if (has_scheme(address))
+    else if (has_scheme(address) && !stk_address_is_remote(address))
         return stk_record_reader_fail(reader, STK_REASON_UNSUPPORTED,
-                               "%.*s: only files and data: addresses are supported yet; copy it to a folder",
+                               "%.*s: only files, s3://, http(s):// and data: are supported; copy it to a folder or a bucket",
                                STK_STR_ARGS(stk_utf8_cut(address, SHOWN_BYTES)));
     if (memchr(path.data, 0, path.size_bytes))
         return stk_record_reader_fail(reader, STK_REASON_DIALECT, "a NUL in the address of a medium");
+    if (stk_address_is_remote(path)) return remote_address(reader, resolved, path);
+    if (path.data[0] != '/' && reader->root.data && stk_address_is_s3(reader->root)) return join_key(reader, resolved, path);
 
     const stk_str root = path.data[0] == '/' ? (stk_str){"", 0} : reader->root;
     char *const joined = stk_record_reader_take(reader, root.size_bytes + 1 + path.size_bytes + 1);

@@ -5,6 +5,7 @@
 
 #include "manifest/json_check.h"
 #include "manifest/record_reader.h"
+#include "schema/place.h"
 
 /* --- columns --- */
 
@@ -344,6 +345,11 @@ static stk_status read_record(stk_record_reader *reader, stk_str text)
 static stk_status take_root(stk_record_reader *reader)
 {
     const stk_str root = reader->rules->media_root;
+    if (root.data && stk_address_is_s3(root)) {
+        /* "prefix/" and "prefix" are one. */
+        reader->root = (stk_str){root.data, root.size_bytes - (root.data[root.size_bytes - 1] == '/')};
+        return STK_OK;
+    }
     if (!root.data || root.size_bytes == 0 || root.data[0] != '/')
         return STK_OK; /* then no relative path is allowed */
     char *const copy = stk_record_reader_take(reader, root.size_bytes);

@@ -37,8 +37,8 @@ typedef struct stk_record_rules {
     const stk_role_mapping *role; /* beside the usual ones, and before them */
     size_t role_count;
     stk_tag_space tag_space;
-    stk_str media_root;           /* absolute folder that relative addresses start from */
-    stk_str_list allow;           /* absolute folders beside it (the manifest's own, when media_root is another) */
+    stk_str media_root;           /* absolute folder, or s3:// prefix, that relative addresses start from */
+    stk_str_list allow;           /* places beside it (schema/place.h; the manifest's own, when media_root is another) */
     const stk_limits *limits;
 } stk_record_rules;
 
@@ -47,8 +47,9 @@ typedef struct stk_record_rules {
  * Failure: STK_ERR_RECORD with *reason, or STK_ERR_NOMEM; err names what and where in the record (the caller adds file
  * and line), and the sample has no turns and no media, but its id when the record got that far.
  *
- * Addresses come out as absolute paths without `.`, `..` and `//`, or as data: URIs.  They are compared as text with
- * media_root and allow; where symbolic links lead is for who opens the file. */
+ * Addresses come out as absolute paths without `.`, `..` and `//`, as data: URIs, as s3://bucket/key with the bytes of the
+ * key as they were written, or as http(s):// URLs.  They are compared as text with media_root and allow; where symbolic
+ * links and redirects lead is for who follows them. */
 void stk_sample_init(stk_sample *sample);
 stk_status stk_record_parse(stk_sample *sample, const stk_record_rules *rules, stk_str record, stk_reason *reason,
                             stk_error *err) STK_MUST_USE;

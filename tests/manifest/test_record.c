@@ -727,9 +727,8 @@ static void addresses(void)
         {"file:///abs/a%20b/c.png", STK_REASON_DENIED, "allow: ['/abs/a b']"},
         {"file:///m/%2e%2e/it's, x/c.png", STK_REASON_DENIED, "allow: ['/it''s, x']"},
         {"/other/xy/a.png", STK_REASON_DENIED, "allow: [/other/xy]"},
-        {"s3://bucket/a.png", STK_REASON_UNSUPPORTED,
-         "s3://bucket/a.png: only files and data: addresses are supported yet"},
-        {"https://x/a.png", STK_REASON_UNSUPPORTED, "only files"},
+        {"s3://other/a.png", STK_REASON_DENIED, "allow: ['s3://other'] to read /a.png"},
+        {"https://x/a.png?X-Amz-Signature=secret", STK_REASON_DENIED, "allow: ['https://x'] to read /a.png"},
         {"gs://x/a.png", STK_REASON_UNSUPPORTED, "only files"},
         {"file://host/a.png", STK_REASON_UNSUPPORTED, "no file of this machine"},
         {"file:///m/a%2", STK_REASON_DIALECT, "%25"},
@@ -749,6 +748,65 @@ static void addresses(void)
     expect(llava("\"<image>\"", ",\"image\":\"x\""), "U<0> A'ok' /a/x");
     rules.media_root = STR("/");
     expect(llava("\"<image>\"", ",\"image\":\"/x/../y\""), "U<0> A'ok' /y");
+}
+
+/* Keys and URLs are what the record says, byte by byte; a set that is copied to a bucket stays the same set. */
+static void addresses_of_objects(void)
+{
+    reset();
+    static const struct {
+        const char *address, *resolved;
+    } known[] = {
+        {"s3://bucket/a b+%20\xC3\xA9//./../c.png", "s3://bucket/a b+%20\xC3\xA9//./../c.png"},
+        {"S3://bucket/Key", "s3://bucket/Key"},
+        {"s3://other/in/x", "s3://other/in/x"},
+        {"HTTPS://H.example:443/a%20b?sig=x#y", "https://H.example:443/a%20b?sig=x#y"},
+        {"a.png", "s3://bucket/sets/one/a.png"},
+        {"./a//b%2F c.png", "s3://bucket/sets/one/a//b%2F c.png"},
+        {"../two/a.png", "s3://bucket/sets/two/a.png"},
+        {"x/./../../../a.png", "s3://bucket/a.png"},
+        {"a/..b/...c", "s3://bucket/sets/one/a/..b/...c"},
+    };
+    static const struct {
+        const char *address;
+        stk_reason reason;
+        const char *words;
+    } refused[] = {
+        {"s3://other/inside/x", STK_REASON_DENIED, "allow: ['s3://other'] to read /inside/x"},
+        {"s3://buckets/x", STK_REASON_DENIED, "allow: ['s3://buckets']"},
+        {"/sets/one/a.png", STK_REASON_DENIED, "allow: [/sets/one]"},
+        {"file:///etc/passwd", STK_REASON_DENIED, "allow: [/etc]"},
+        {"http://h.example/a", STK_REASON_DENIED, "allow: ['http://h.example']"},
+        {"https://h.example.evil/a?sig=secret", STK_REASON_DENIED, "allow: ['https://h.example.evil'] to read /a"},
+        {"https://h.example@evil/a?sig=secret", STK_REASON_DIALECT, "a name or password"},
+        {"https://h.example\\\\.evil/a", STK_REASON_DIALECT, "its host is no name"},
+        {"https:///a", STK_REASON_DIALECT, "names no host"},
+        {"https://h.example/a b", STK_REASON_DIALECT, "%20"},
+        {"https://h.example/a\\r\\nX: y", STK_REASON_DIALECT, "%20"},
+        {"s3://bucket", STK_REASON_DIALECT, "s3://BUCKET/KEY"},
+        {"s3://bucket/", STK_REASON_DIALECT, "s3://BUCKET/KEY"},
+        {"s3:///key", STK_REASON_DIALECT, "s3://BUCKET/KEY"},
+        {"s3://evil:80/key", STK_REASON_DIALECT, "s3://BUCKET/KEY"},
+        {"../../../a.png", STK_REASON_DIALECT, "out of the bucket"},
+        {"../..", STK_REASON_DIALECT, "no address of an object"},
+        /* Only what lies behind the prefix is allowed by itself. */
+        {"../two/a.png", STK_REASON_DENIED, "allow: ['s3://bucket'] to read /sets/two/a.png"},
+    };
+    const stk_str allow[] = {STR("https://h.example"), STR("s3://other/in/"), STR("s3://bucket")};
+    char more[300];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        rules.media_root = i % 2 ? STR("s3://bucket/sets/one/") : STR("s3://bucket/sets/one");
+        rules.allow = (stk_str_list){allow, 3};
+        snprintf(more, sizeof more, ",\"image\":\"%s\"", known[i].address);
+        CHECK_MSG(parse(llava("\"<image>\"", more)) == STK_OK, "%s: %s", known[i].address, err.message);
+        CHECK_MSG(stk_str_is(sample.media[0].address, known[i].resolved), "%s", known[i].address);
+    }
+    rules.allow = (stk_str_list){allow, 2};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        snprintf(more, sizeof more, ",\"image\":\"%s\"", refused[i].address);
+        refuse(llava("\"<image>\"", more), refused[i].reason, refused[i].words);
+        CHECK_MSG(!strstr(err.message, "secret"), "%s", err.message);
+    }
 }
 
 /* An image in place of its address: by the alphabet of base64 and a length that no path has. */
@@ -1055,6 +1113,7 @@ int main(int argc, char **argv)
         TEST(roles_in_any_order),
         TEST(half_surrogate_pairs_become_replacement_characters),
         TEST(addresses),
+        TEST(addresses_of_objects),
         TEST(images_in_base64),
         TEST(image_url_flat_or_nested),
         TEST(video_and_audio_are_not_supported_yet),

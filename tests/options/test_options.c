@@ -202,8 +202,44 @@ static void unknown_keys_name_the_nearest_known_one(void)
 
 static void what_a_later_release_brings_is_named_as_such(void)
 {
-    const char *const keys[] = {"engine: process", "cache: /x", "run: a"};
+    const char *const keys[] = {"engine: process", "placement: x", "run: a"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) expect_refused(keys[i], 1, "not in this release");
+}
+
+static void stores_have_options(void)
+{
+    stk_error err;
+    stk_options o = STK_OPTIONS_INIT;
+    CHECK_OK(stk_options_defaults(&o, &err), err);
+    CHECK(o.hedge && !o.anonymous && !o.endpoint && o.io_threads == 1);
+    CHECK_STR(o.requester_pays, "false");
+    CHECK_OK(stk_options_set(&o, "requester_pays", "requester", &err), err);
+    CHECK_OK(stk_options_set(&o, "cache", "{path: /nvme/x, bytes: 2GiB}", &err), err);
+    CHECK_OK(stk_options_set(&o, "cache.bytes", "3GiB", &err), err);
+    CHECK_OK(stk_options_set(&o, "prices", "{request: 0.0004, transfer: 0.02}", &err), err);
+    CHECK_STR(o.cache_path, "/nvme/x");
+    CHECK_INT(o.cache_bytes, 3LL << 30);
+    CHECK(o.price_request > 0.00039 && o.price_request < 0.00041);
+    CHECK_INT(stk_options_set(&o, "prices", "{requests: 1}", &err), STK_ERR_OPTION);
+    CHECK_HAS(err.message, "did you mean request");
+    CHECK_INT(stk_options_set(&o, "addressing", "host", &err), STK_ERR_OPTION);
+    CHECK_INT(stk_options_set(&o, "io_threads", "0", &err), STK_ERR_OPTION);
+
+    CHECK_OK(stk_options_set(&o, "model", "m", &err), err);
+    CHECK_OK(stk_options_set(&o, "batch", "1", &err), err);
+    CHECK_OK(stk_options_set(&o, "data", "[{path: a.jsonl}]", &err), err);
+    CHECK_OK(stk_options_check(&o, &err), err);
+    CHECK_OK(stk_options_set(&o, "endpoint", "store:9000", &err), err);
+    CHECK_INT(stk_options_check(&o, &err), STK_ERR_OPTION);
+    CHECK_HAS(err.message, "https://");
+    CHECK_OK(stk_options_set(&o, "endpoint", "http://me:secret@store", &err), err);
+    CHECK_INT(stk_options_check(&o, &err), STK_ERR_OPTION);
+    CHECK(!strstr(err.message, "secret"));
+    CHECK_OK(stk_options_set(&o, "endpoint", "http://store:9000", &err), err);
+    CHECK_OK(stk_options_set(&o, "cache.bytes", "0", &err), err);
+    CHECK_INT(stk_options_check(&o, &err), STK_ERR_OPTION);
+    CHECK_HAS(err.message, "go together");
+    stk_options_deinit(&o);
 }
 
 /* The same keys over those of the run; the order of the files and one epoch, unless they say otherwise. */
@@ -575,7 +611,7 @@ int main(int argc, char **argv)
               TEST(every_default_of_the_table_can_be_set_as_it_is_shown),
               TEST(every_choice_of_the_table_can_be_set), TEST(a_data_set_has_its_own_and_inherited_options), TEST(names_by_default),
               TEST(a_turn_format_is_read), TEST(unknown_keys_name_the_nearest_known_one),
-              TEST(what_a_later_release_brings_is_named_as_such), TEST(evaluation_has_options_of_its_own), TEST(a_batch_may_follow_a_schedule), TEST(weights_and_epochs_are_numbers_above_zero), TEST(what_is_no_value_is_refused),
+              TEST(what_a_later_release_brings_is_named_as_such), TEST(stores_have_options), TEST(evaluation_has_options_of_its_own), TEST(a_batch_may_follow_a_schedule), TEST(weights_and_epochs_are_numbers_above_zero), TEST(what_is_no_value_is_refused),
               TEST(sizes_times_and_shares_are_read_exactly), TEST(numbers_do_not_depend_on_the_locale),
               TEST(twice_and_aliases_are_refused), TEST(hostile_files_cost_little),
               TEST(a_file_that_cannot_be_read_is_named), TEST(one_option_is_set_by_name),

@@ -174,12 +174,42 @@ static void what_cannot_be_resolved_is_refused(void)
     expect_refused("model: m\nbatch: 4\ndata: [{path: [a.jsonl, more/c.jsonl]}]\n", "media_root");
     expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, columns: {picture: x}}]\n", "picture");
     expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, roles: {x: boss}}]\n", "boss");
-    expect_refused("model: m\nbatch: 4\nallow: [\"s3://bucket/\"]\ndata: [{path: a.jsonl}]\n",
-                   "only folders");
+    expect_refused("model: m\nbatch: 4\nallow: [\"gs://bucket/\"]\ndata: [{path: a.jsonl}]\n", "neither a folder nor");
+    expect_refused("model: m\nbatch: 4\nallow: [\"s3://\"]\ndata: [{path: a.jsonl}]\n", "names no bucket");
+    expect_refused("model: m\nbatch: 4\nallow: [\"https://h.example/dir\"]\ndata: [{path: a.jsonl}]\n", "write that");
+    expect_refused("model: m\nbatch: 4\nallow: [\"https://me:pw@h.example\"]\ndata: [{path: a.jsonl}]\n", "names no bucket or host");
+    expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, media_root: \"https://h/\"}]\n", "neither a folder nor");
+}
+
+static void allow_takes_folders_buckets_and_hosts(void)
+{
+    stk_error err;
+    stk_rules *rules;
+    stk_options o = read_config(
+        "model: m\nbatch: 4\nendpoint: http://10.0.0.7:9000/\n"
+        "allow: [pics.d, \"s3://bucket\", \"http://10.1.1.1:80\", cdn.example]\n"
+        "data:\n- {path: a.jsonl, media_root: \"s3://bucket/set/\"}\n");
+    CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+    stk_options_deinit(&o);
+    const stk_set_rules *const set = &rules->set[0];
+    CHECK_STR(set->record.media_root.data, "s3://bucket/set/");
+    expect_path(set->place[1].data, "conf");
+    CHECK_STR(set->place[3].data, "s3://bucket");
+    CHECK_STR(set->place[4].data, "http://10.1.1.1:80");
+    CHECK_STR(set->place[5].data, "https://cdn.example");
+    CHECK_STR(rules->store.endpoint, "http://10.0.0.7:9000/");
+    CHECK(rules->store.hedge && rules->store.io_threads == 1 && !rules->store.requester_pays);
+    static const char *const held[] = {"http://10.0.0.7:9000/bucket/key", "http://10.1.1.1/x", "https://CDN.example:443/x"};
+    static const char *const not_held[] = {"https://10.0.0.7:9000/", "http://10.1.1.1:8080/x", "http://cdn.example/",
+                                           "https://cdn.example.evil/", "https://cdn.example@evil/", "s3://bucket/x"};
+    for (size_t i = 0; i < 3; i++) CHECK_MSG(stk_places_hold_address(rules->endpoints, stk_str_of(held[i])), "%s", held[i]);
+    for (size_t i = 0; i < 6; i++)
+        CHECK_MSG(!stk_places_hold_address(rules->endpoints, stk_str_of(not_held[i])), "%s", not_held[i]);
+    stk_rules_destroy(rules);
 }
 
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(paths_start_from_the_configuration), TEST(a_set_inherits_what_it_does_not_say), TEST(a_profile_decides_what_is_not_said),
-              TEST(what_cannot_be_resolved_is_refused));
+              TEST(what_cannot_be_resolved_is_refused), TEST(allow_takes_folders_buckets_and_hosts));
 }
