@@ -40,9 +40,9 @@ static void put_share(const table *t, uint64_t most, uint64_t sum, double factor
     else if (t->json) fputs("null", t->to);
 }
 
-static bool put_step(void *context, const stk_plan_step *s)
+static bool put_row(table *t, const stk_plan_step *s)
 {
-    table *const t = context;
+    if (!t->to) return true;
     const uint64_t counts[COUNTS] = {s->step, s->epoch, s->epoch_row, s->rows, s->filler_rows, s->samples, s->tokens,
                                      s->visual_tokens, s->supervised_tokens, s->images};
     const struct {
@@ -61,7 +61,7 @@ static bool put_step(void *context, const stk_plan_step *s)
         put_share(t, shares[i].most, shares[i].sum, shares[i].factor);
     }
     fputs(t->json ? "]" : "\n", t->to);
-    return !ferror(t->to) && !interrupted();
+    return !ferror(t->to);
 }
 
 static void put_head(const table *t)
@@ -71,6 +71,17 @@ static void put_head(const table *t)
     for (int i = 0; i < COUNTS + SHARES; i++)
         fprintf(t->to, "%s%s%s%s", i ? "," : "", quote, i < COUNTS ? count_columns[i] : share_columns[i - COUNTS], quote);
     fputs(t->json ? "],\n \"steps_table\": [" : "\n", t->to);
+}
+
+/* Where the steps go while they are counted. */
+typedef struct outputs {
+    table table, picture;
+} outputs;
+
+static bool put_step(void *context, const stk_plan_step *s)
+{
+    outputs *const o = context;
+    return put_row(&o->table, s) && put_row(&o->picture, s) && !interrupted();
 }
 
 static int open_table(table *t, const invocation *in)
@@ -240,21 +251,24 @@ static int print_rest(json_t *root)
     return EXIT_DONE;
 }
 
-static int sum_up(const invocation *in, stk_plan_view *view, uint32_t world)
+/* picture: takes a table too; NULL: none is drawn. */
+static int sum_up(const invocation *in, stk_plan_view *view, uint32_t world, FILE *picture)
 {
     stk_error err;
     stk_plan_counts counts;
-    table t = {.world = world};
-    int status = open_table(&t, in);
+    outputs o = {.table = {.world = world}, .picture = {.world = world, .to = picture}};
+    table *const t = &o.table;
+    int status = open_table(t, in);
     if (status != EXIT_DONE) return status;
-    const stk_plan_listener listener = {.step = t.to ? put_step : NULL, .report = report_sum, .context = &t};
+    if (picture) put_head(&o.picture);
+    const stk_plan_listener listener = {.step = t->to || picture ? put_step : NULL, .report = report_sum, .context = &o};
     const stk_status summed = stk_plan_sum(view, &listener, &counts, &err);
     live_line_end();
     /* A reader that has gone (`| head`), a full disk: main and close_table say so. */
     if (summed < 0) status = summed == STK_ERR_INTERRUPTED && !interrupted() ? EXIT_FAILED : fail_with(&err);
-    status = close_table(&t, status);
-    if (status != EXIT_DONE || t.to == stdout) {
-        if (status == EXIT_DONE && t.json) return print_rest(counts_json(view, &counts));
+    status = close_table(t, status);
+    if (status != EXIT_DONE || t->to == stdout) {
+        if (status == EXIT_DONE && t->json) return print_rest(counts_json(view, &counts));
         return status;
     }
     if (flag_of(in, "json")) return print_json(counts_json(view, &counts));
@@ -338,30 +352,42 @@ static int check_flags(const invocation *in)
     if (steps && !json) return usage_error(in->command, "--steps-table goes with --json; --csv writes a table of its own");
     if (csv && steps) return usage_error(in->command, "--csv and --steps-table are two forms of one table: choose one");
     if (csv && json && strcmp(csv, "-") == 0) return usage_error(in->command, "--csv - and --json cannot share the output: name a file");
+    if (flag_of(in, "plot") && flag_of(in, "step")) return usage_error(in->command, "--plot draws all steps: leave --step out");
+    if (flag_of(in, "plot") && strcmp(in->options.index, "stream") == 0)
+        return usage_error(in->command, "--plot draws what follows from an index, and with index: stream there is none");
     if ((csv || steps) && flag_of(in, "step")) return usage_error(in->command, "--step lists one step, without a table of all");
     return EXIT_DONE;
+}
+
+static int open_and_count(const invocation *in, uint32_t ranks, int64_t step, FILE *picture)
+{
+    stk_error err;
+    stk_plan_view *view;
+    const stk_index_progress progress = index_progress();
+    const stk_status opened = stk_plan_open(&view, &in->options, ranks, &progress, &err);
+    live_line_end();
+    if (opened < 0) return fail_with(&err);
+    const int status = step < 0 ? sum_up(in, view, ranks, picture) : list_step(in, view, (uint64_t)step);
+    stk_plan_close(&view);
+    return status;
 }
 
 static int run_plan(const invocation *in)
 {
     int64_t ranks, step;
-    stk_error err;
-    stk_plan_view *view;
     if (!number_of(in, "ranks", 1, 1 << 20, 1, &ranks) || !number_of(in, "step", 0, INT64_MAX, -1, &step)) return EXIT_USAGE;
     int status = check_flags(in);
-    if (status != EXIT_DONE) return status;
-    const stk_index_progress progress = index_progress();
-    const stk_status opened = stk_plan_open(&view, &in->options, (uint32_t)ranks, &progress, &err);
-    live_line_end();
-    if (opened < 0) return fail_with(&err);
-    status = step < 0 ? sum_up(in, view, (uint32_t)ranks) : list_step(in, view, (uint64_t)step);
-    stk_plan_close(&view);
-    return status;
+    plotter drawing = {0};
+    const char *const picture = flag_of(in, "plot");
+    if (status == EXIT_DONE && picture) status = plot_start(&drawing, in->command, picture);
+    if (status == EXIT_DONE) status = open_and_count(in, (uint32_t)ranks, step, drawing.to);
+    return plot_finish(&drawing, status);
 }
 
 static const flag plan_flags[] = {{"ranks", "N", "data-parallel ranks; default 1"},
                                   {"step", "S", "list the samples of one step, from 0, and where each goes"},
                                   {"csv", "FILE", "write a table of all steps; -: to the output, and nothing else"},
+                                  {"plot", "FILE", "draw fill, imbalance and supervised tokens of all steps, *.png or *.svg; takes Python with matplotlib"},
                                   {"json", NULL, "print one JSON document"},
                                   {"steps-table", NULL, "with --json: the table of all steps in it, as `columns` and `steps_table`"},
                                   {0}};

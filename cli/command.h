@@ -101,6 +101,17 @@ int print_man(const char *section);
 /* The completion script of a shell: bash, zsh or fish. */
 int print_completion(const char *shell);
 
+/* plot.c */
+/* A process that draws what it is told, row by row. */
+typedef struct plotter {
+    int child; /* process id */
+    FILE *to;  /* takes the table of a plan, as CSV; NULL: none is wanted */
+} plotter;
+/* Start it: a picture goes to path.  0, or an exit status after the message. */
+int plot_start(plotter *plotter, const command *command, const char *path);
+/* Have it draw, or end it without a picture where status is a failure.  The status of both together. */
+int plot_finish(plotter *plotter, int status);
+
 /* png_out.c */
 /* Write RGB rows as a PNG.  False after the message. */
 bool write_png(const char *path, const uint8_t *rgb, uint32_t width_px, uint32_t height_px);

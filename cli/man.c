@@ -120,6 +120,7 @@ static void put_surroundings(void)
     }
     puts(".SH ENVIRONMENT\nNone of these changes what is delivered.");
     put_entry("STK_CPU", "", "the highest level of vector instructions to use: none, avx2 or avx512");
+    put_entry("STK_PYTHON", "", "the Python that draws for plan --plot; python3 without it");
     put_entry("NO_COLOR", "", "set and not empty: no colours");
     put_entry("TMPDIR", "", "where init tries the configuration that it wrote");
     puts(".SH FILES");

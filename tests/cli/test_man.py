@@ -46,7 +46,7 @@ def test_stoker_1_has_every_command_flag_and_status(stoker, flags):
         assert summary in text and f"stoker {command} " in text
         assert all(f" {name} " in text for name in names), (command, names)
     assert all(f" {status} " in text for status in (0, 1, 2, 3, 130))
-    assert all(name in text for name in ("STK_CPU", "NO_COLOR", "TMPDIR", "stoker.yaml(5)"))
+    assert all(name in text for name in ("STK_CPU", "STK_PYTHON", "NO_COLOR", "TMPDIR", "stoker.yaml(5)"))
 
 
 def test_stoker_yaml_5_has_all_that_the_table_says(stoker, options):
