@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "schema/facts.h"
 #include "source/places.h"
+#include "source/url.h"
 
 typedef struct stk_source stk_source;
 
@@ -51,8 +52,6 @@ typedef struct stk_request {
     void *work;
     int state, cancelled;
 } stk_request;
-
-typedef enum stk_addressing { STK_ADDRESSING_AUTO, STK_ADDRESSING_PATH, STK_ADDRESSING_VIRTUAL } stk_addressing;
 
 /* Plain values; the strings are the caller's until open returns.  All zero is what a run without a store needs. */
 typedef struct stk_source_config {
