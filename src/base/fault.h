@@ -17,6 +17,9 @@
     X(STK_FAULT_FSYNC, "fsync")                                                                            \
     X(STK_FAULT_RENAME, "rename")                                                                          \
     X(STK_FAULT_MMAP, "mmap")                                                                              \
+    X(STK_FAULT_CACHE_READ, "cache-read")                                                                  \
+    X(STK_FAULT_CACHE_WRITE, "cache-write")                                                                \
+    X(STK_FAULT_CACHE_LINK, "cache-link")                                                                  \
     X(STK_FAULT_DECODE_CRASH, "decode-crash")
 
 typedef enum stk_fault_id {
