@@ -42,7 +42,7 @@ typedef struct finder {
     bool started;
     void *survey;
     stk_sample sample;
-    stk_buffer record, media; /* media: facts, in the order in which they were met */
+    stk_buffer record, media, etags; /* media: facts, in the order in which they were met; etags: of objects among them */
     stk_pool addresses;
     stk_survey_media group[GROUP_MEDIA];
     use use[GROUP_MEDIA];
@@ -84,17 +84,19 @@ static void lacks(stk_lazy_facts *lazy, uint32_t draw, stk_reason reason, const 
     snprintf(lazy->words[draw].message, sizeof lazy->words[draw].message, "%s", message);
 }
 
-static void settle(finder *f, const use *u, stk_survey_media *medium)
+static stk_status settle(finder *f, const use *u, stk_survey_media *medium, stk_error *err)
 {
     stk_lazy_facts *const lazy = f->lazy;
     medium->facts.kind = (uint8_t)medium->kind;
+    STK_TRY(stk_index_keep_etag(&f->etags, &medium->facts, medium->etag, err));
     ((stk_media_facts *)(void *)f->media.data)[u->media_index] = medium->facts;
     if (medium->header_read) atomic_fetch_add(&lazy->headers, 1);
     if (medium->deferred) lazy->found[u->draw].again = true;
-    if (medium->facts.reason == STK_REASON_NONE) return;
+    if (medium->facts.reason == STK_REASON_NONE) return STK_OK;
     stk_index_note note;
     stk_index_note_medium(&note, medium, u->number);
     lacks(lazy, u->draw, (stk_reason)medium->facts.reason, note.message);
+    return STK_OK;
 }
 
 static stk_status settle_group(finder *f, stk_error *err)
@@ -102,7 +104,7 @@ static stk_status settle_group(finder *f, stk_error *err)
     const uint32_t count = f->group_count;
     f->group_count = 0;
     if (count) STK_TRY(f->lazy->survey.probe(f->survey, f->group, count, false, err));
-    for (uint32_t i = 0; i < count; i++) settle(f, &f->use[i], &f->group[i]);
+    for (uint32_t i = 0; i < count; i++) STK_TRY(settle(f, &f->use[i], &f->group[i], err));
     stk_pool_reset(&f->addresses);
     return STK_OK;
 }
@@ -120,8 +122,7 @@ static stk_status add_medium(finder *f, uint32_t draw, uint32_t number, stk_erro
     if (in_place || f->group_count == GROUP_MEDIA) STK_TRY(settle_group(f, err));
     if (in_place) {
         STK_TRY(f->lazy->survey.probe(f->survey, &medium, 1, false, err));
-        settle(f, &u, &medium);
-        return STK_OK;
+        return settle(f, &u, &medium, err);
     }
     char *const address = stk_pool_take(&f->addresses, ref->address.size_bytes);
     if (!address) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an address");
@@ -307,19 +308,29 @@ static void check_bytes(stk_lazy_facts *lazy, uint32_t draw, const stk_media_fac
 /* What the finders have, in the order of the draws. */
 static stk_status collect(stk_lazy_facts *lazy, stk_pool *pool, stk_set_facts *facts, stk_error *err)
 {
-    uint64_t media_count = 0;
+    uint64_t media_count = 0, etag_bytes = 0;
     for (uint32_t i = 0; i < lazy->count; i++) media_count += lazy->found[i].media_count;
+    for (uint32_t i = 0; i < lazy->finder_count; i++) etag_bytes += lazy->finder[i].etags.size_bytes;
     stk_record_facts *const record = stk_pool_take(pool, lazy->count * sizeof *record);
     stk_text_facts *const text = stk_pool_take(pool, lazy->count * sizeof *text);
     stk_media_facts *const media = stk_pool_take(pool, media_count * sizeof *media);
-    if (!record || !text || !media) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the facts of a micro-batch");
-    *facts = (stk_set_facts){.record = record, .text = text, .media = media, .record_count = lazy->count, .media_count = media_count};
+    uint8_t *const etag = stk_pool_take(pool, etag_bytes);
+    uint64_t *const etags_before = stk_pool_take(pool, lazy->finder_count * sizeof *etags_before);
+    if (!record || !text || !media || !etag || !etags_before)
+        return stk_fail(err, STK_ERR_NOMEM, "out of memory: the facts of a micro-batch");
+    *facts = (stk_set_facts){.record = record, .text = text, .media = media, .record_count = lazy->count, .media_count = media_count,
+                             .etag = etag, .etag_bytes = etag_bytes};
+    for (uint32_t i = 0, before = 0; i < lazy->finder_count; before += (uint32_t)lazy->finder[i++].etags.size_bytes) {
+        etags_before[i] = before;
+        if (lazy->finder[i].etags.size_bytes) memcpy(etag + before, lazy->finder[i].etags.data, lazy->finder[i].etags.size_bytes);
+    }
     uint64_t at = 0;
     for (uint32_t i = 0; i < lazy->count; i++) {
         const found *const r = &lazy->found[i];
         const stk_plan_draw *const d = &lazy->draw[i];
         const stk_media_facts *const from = (const stk_media_facts *)(const void *)lazy->finder[r->finder].media.data;
         if (r->media_count) memcpy(media + at, from + r->first_media, r->media_count * sizeof *media);
+        for (uint32_t m = 0; m < r->media_count; m++) stk_index_move_etag(&media[at + m], etags_before[r->finder]);
         check_bytes(lazy, i, media + at, r->media_count);
         record[i] = lazy->run->set[d->set_index].facts.record[d->record_index];
         record[i].first_media = at;
@@ -344,6 +355,7 @@ stk_status stk_lazy_facts_find(stk_lazy_facts *lazy, const stk_plan_draw *draw, 
     atomic_store(&lazy->next, 0);
     for (uint32_t i = 0; i < lazy->finder_count; i++) {
         stk_buffer_clear(&lazy->finder[i].media);
+        stk_buffer_clear(&lazy->finder[i].etags);
         lazy->finder[i].failed_at = UINT32_MAX;
         lazy->finder[i].status = STK_OK;
     }
@@ -363,6 +375,7 @@ static stk_status open_finder(stk_lazy_facts *lazy, uint32_t number, stk_error *
     stk_sample_init(&f->sample);
     stk_buffer_init(&f->record, STK_TAG_ENGINE, lazy->run->rules->limits.record_bytes + STK_PAD_BYTES);
     stk_buffer_init(&f->media, STK_TAG_ENGINE, SIZE_MAX / 4);
+    stk_buffer_init(&f->etags, STK_TAG_ENGINE, UINT32_MAX / 8);
     stk_pool_init(&f->addresses, STK_TAG_ENGINE);
     STK_TRY(lazy->survey.open(&f->survey, lazy->survey.context, err));
     stk_survey_defer(f->survey, true);
@@ -412,7 +425,9 @@ stk_status stk_lazy_facts_create(stk_lazy_facts **out, const stk_run *run, uint3
 
 void stk_lazy_facts_stop(stk_lazy_facts *lazy)
 {
-    if (lazy) atomic_store(&lazy->stop, true);
+    if (!lazy) return;
+    atomic_store(&lazy->stop, true);
+    lazy->survey.stop(lazy->survey.context);
 }
 
 void stk_lazy_facts_destroy(stk_lazy_facts *lazy)
@@ -429,6 +444,7 @@ void stk_lazy_facts_destroy(stk_lazy_facts *lazy)
         stk_sample_deinit(&f->sample);
         stk_buffer_deinit(&f->record);
         stk_buffer_deinit(&f->media);
+        stk_buffer_deinit(&f->etags);
         stk_pool_deinit(&f->addresses);
     }
     stk_free(lazy->finder);

@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "engine/survey.h"
 
 /* --- scratch --- */
 
@@ -109,9 +110,9 @@ void stk_sample_needs(const stk_media_facts *of, const stk_recipe *recipe, const
 }
 
 /* What the media indices of a sample are of. */
-static const stk_media_facts *media_of(const stk_run *run, const stk_work *work, const stk_recipe_sample *planned)
+static const stk_set_facts *facts_of(const stk_run *run, const stk_work *work, const stk_recipe_sample *planned)
 {
-    return work->media ? work->media : run->set[planned->set_index].facts.media;
+    return work->facts.media ? &work->facts : &run->set[planned->set_index].facts;
 }
 
 static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, stk_maker *maker,
@@ -128,19 +129,21 @@ static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, 
     if (!unit->request) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a unit of work");
     for (uint32_t k = 0; k < planned->media_count; k++) {
         const stk_recipe_media *const media = &recipe->media[planned->first_media + k];
-        const stk_media_facts *const facts = &media_of(run, work, planned)[media->media_index];
+        const stk_set_facts *const of = facts_of(run, work, planned);
+        const stk_media_facts *const facts = &of->media[media->media_index];
         const stk_str address = maker->sample.media[k].address;
         char *const copy = stk_pool_take(&work->pool, address.size_bytes + 1);
         if (!copy) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a unit of work");
         memcpy(copy, address.data, address.size_bytes);
         unit->request[k] = (stk_request){.address = {copy, address.size_bytes},
+                                         .etag = stk_media_etag(of, facts),
                                          .places = set->places,
                                          .size_bytes = UINT64_MAX,
                                          .priority = work->sequence,
                                          .capacity_bytes = facts->size_bytes,
                                          .owner = unit};
     }
-    stk_sample_needs(media_of(run, work, planned), recipe, planned, &unit->ticket_bytes, &unit->work_bytes);
+    stk_sample_needs(facts_of(run, work, planned)->media, recipe, planned, &unit->ticket_bytes, &unit->work_bytes);
     return STK_OK;
 }
 
@@ -161,7 +164,7 @@ static stk_status draw(stk_work *work, const stk_run *run, stk_plan_scratch *scr
     stk_reason *const reason = stk_pool_take(&work->pool, refused->count * sizeof *reason);
     if (!reason) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a micro-batch");
     refused->reason = reason;
-    work->media = facts.media;
+    work->facts = facts;
     return stk_plan_recipe_of(run->plan, step, rank, world, micro, draws, refused->count, &facts, &work->pool, &work->batch.recipe,
                               reason, err);
 }
@@ -195,7 +198,7 @@ stk_status stk_work_take(stk_work *work, const stk_run *run, stk_plan_scratch *s
     work->status = STK_OK;
     work->slot = -1;
     work->prepared = false;
-    work->media = NULL;
+    work->facts = (stk_set_facts){0};
     STK_TRY(lazy ? draw(work, run, scratch, lazy, step, rank, world, micro, &refused, err)
                  : stk_plan_recipe(run->plan, scratch, step, rank, world, micro, &work->pool, &batch->recipe, err));
     STK_TRY(stk_slot_layout_init(&batch->layout, &batch->recipe, &run->form, err));
@@ -304,11 +307,12 @@ static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker
     const stk_recipe_sample *const planned = &batch->recipe.sample[unit->sample_index];
     const stk_recipe_media *const media = &batch->recipe.media[planned->first_media + k];
     const stk_run_set *const set = &run->set[planned->set_index];
-    const stk_media_facts *const facts = &media_of(run, unit->work, planned)[media->media_index];
+    const stk_media_facts *const facts = &facts_of(run, unit->work, planned)->media[media->media_index];
     const stk_request *const request = &unit->request[k];
     if (request->status < 0) {
         if (err) *err = request->error;
         if (!stk_request_fault(request, reason)) return request->status;
+        if (request->changed) *reason = STK_REASON_CHANGED;
         if (*reason == STK_REASON_MEDIA_LIMIT)
             *reason = STK_REASON_CHANGED; /* it had room when it was indexed */
         return STK_ERR_MEDIA;
@@ -321,7 +325,7 @@ static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker
     }
     decoding d = {.run = run, .set = set, .facts = facts, .media = media, .scratch = maker->image,
                   .bytes = {request->buffer, request->got_bytes}, .reason = reason};
-    const uint64_t key = stk_quarantine_key(request->address, facts->size_bytes, facts->mtime_ns);
+    const uint64_t key = stk_quarantine_key(request->address, facts->size_bytes, stk_survey_version(facts, request->etag));
     if (!stk_quarantine_begin(run->quarantine, maker->cell, key, request->address, decode_alone, &d)) {
         *reason = STK_REASON_CRASHED;
         return stk_fail(err, STK_ERR_MEDIA, "decoding it crashed a process, and one of its own again: leave it out");

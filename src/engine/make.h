@@ -36,7 +36,7 @@ typedef struct stk_unit {
 typedef struct stk_work {
     stk_batch batch;   /* first: what the reader gets */
     stk_pool pool;     /* recipe, notes, units, addresses; reset for each use */
-    const stk_media_facts *media; /* that the recipe's media indices are of; NULL: those of the data sets */
+    stk_set_facts facts; /* that the recipe's media indices are of; media NULL: those of the data sets */
     uint64_t sequence; /* in the engine's order */
     int32_t slot;      /* of the arena; -1: none yet */
     bool prepared;     /* what belongs to no sample is written */

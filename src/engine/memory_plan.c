@@ -134,7 +134,7 @@ static stk_status forecast_limits(stk_forecast *forecast, const stk_run *run, ui
     forecast->object_bytes =
         (rows + (size_t)1) * (sizeof(stk_unit) + sizeof(stk_batch_note) + sizeof(stk_recipe_sample) + sizeof(uint32_t) +
                               STK_LAZY_ROW_BYTES + forecast->record_bytes) +
-        (rows * media + 1) * (sizeof(stk_request) + sizeof(stk_recipe_media) + sizeof(stk_media_facts) + ADDRESS_BYTES) +
+        (rows * media + 1) * (sizeof(stk_request) + sizeof(stk_recipe_media) + sizeof(stk_media_facts) + STK_MEDIA_ETAG_BYTES + ADDRESS_BYTES) +
         POOL_ROUNDING_BYTES;
     stk_pool pool;
     stk_pool_init(&pool, STK_TAG_PLAN);
@@ -173,7 +173,7 @@ stk_status stk_forecast_drawn(stk_forecast *forecast, const stk_run *run, uint64
     if (status == STK_OK) {
         stk_forecast_add(forecast, run, &recipe, facts.media, &layout);
         add_finders(forecast, run);
-        forecast->object_bytes += count * (size_t)STK_LAZY_ROW_BYTES + facts.media_count * sizeof(stk_media_facts);
+        forecast->object_bytes += count * (size_t)STK_LAZY_ROW_BYTES + facts.media_count * (sizeof(stk_media_facts) + STK_MEDIA_ETAG_BYTES);
     }
     stk_lazy_facts_destroy(lazy);
     stk_plan_scratch_destroy(scratch);

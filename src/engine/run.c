@@ -176,6 +176,14 @@ static stk_status open_files(stk_run_set *set, stk_error *err)
     return STK_OK;
 }
 
+/* Threads that wait for a store cost nothing: as many as have some hundred requests under way. */
+static int index_threads(const stk_run_set *set, const stk_options *options)
+{
+    enum { FOR_STORES = 8 };
+    const int count = stk_run_thread_count(options);
+    return stk_survey_is_remote(set) && count < FOR_STORES ? FOR_STORES : count;
+}
+
 stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t set_index, const stk_index_progress *progress,
                               stk_index_work *work, stk_error *err)
 {
@@ -192,7 +200,7 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
                            .mode = run->stream ? STK_INDEX_STREAM : require ? STK_INDEX_REQUIRE : verify ? STK_INDEX_VERIFY : STK_INDEX_AUTO,
                            .ignore_excluded = run->ignore_excluded,
                            .recheck = verify || run->recheck_media,
-                           .threads = options->workers < 0 ? 0 : stk_run_thread_count(options),
+                           .threads = options->workers < 0 ? 0 : index_threads(set, options),
                            .progress = progress};
     STK_TRY(digest_text(run, set, spec.text_digest, err));
     STK_TRY(stk_set_index_open(&set->index, &spec, work, err));
@@ -228,6 +236,7 @@ stk_status stk_run_open(stk_run **out, const stk_options *options, const stk_ind
     /* With stream it is found out while it runs (deliver.c). */
     for (uint32_t i = 0; status == STK_OK && !run->stream && i < run->set_count; i++)
         status = stk_unusable_check(run, &run->set[i], options->errors_unusable, err);
+    if (!run->stream) stk_remote_rest(run->rules->remote);
     if (status == STK_OK) status = open_plan(run, options, err);
     if (status < 0) {
         stk_run_release(run);

@@ -332,7 +332,8 @@ static stk_status resolve_store(const resolver *r)
                                  .endpoints = r->rules->endpoints};
     if (no_memory) return nomem(r);
     STK_TRY(resolve_path(r, &store->ca, o->ca));
-    return resolve_path(r, &store->cache_path, o->cache_path);
+    STK_TRY(resolve_path(r, &store->cache_path, o->cache_path));
+    return stk_remote_create(&r->rules->remote, store, r->err);
 }
 
 static stk_status resolve_run(resolver *r)
@@ -394,6 +395,7 @@ void stk_rules_destroy(stk_rules *rules)
     if (!rules) return;
     for (uint32_t i = 0; i < rules->set_count; i++) stk_manifest_files_free(&rules->set[i].files);
     stk_free(rules->set);
+    stk_remote_destroy(rules->remote);
     stk_places_destroy(rules->endpoints);
     stk_pool_deinit(&rules->pool);
     stk_free(rules);

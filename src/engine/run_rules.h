@@ -6,6 +6,7 @@
 
 #include <stoker/options.h>
 
+#include "engine/remote.h"
 #include "manifest/files.h"
 #include "manifest/record.h"
 #include "plan/planner.h"
@@ -46,6 +47,7 @@ typedef struct stk_rules {
     bool stream;               /* index: stream */
     stk_source_config store;   /* all but file_threads: how whoever opens a source finds and asks object stores */
     stk_places *endpoints;     /* of store */
+    stk_remote *remote;        /* a source for what is not batches */
     stk_set_rules *set;
     uint32_t set_count;
     stk_pool pool;             /* owns all strings */

@@ -6,6 +6,7 @@
 #include <stoker/sample.h>
 
 #include "engine/lazy_facts.h"
+#include "engine/survey.h"
 #include "schema/derive.h"
 #include "source/source.h"
 
@@ -203,13 +204,13 @@ static stk_status open_image(stk_sample_view *v, stk_source *source, uint32_t k,
                                       .fault = image->fault};
     uint8_t *const buffer = stk_alloc(STK_TAG_ENGINE, facts->size_bytes);
     if (!buffer) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an image");
-    stk_request request = {.address = address, .places = set->places, .size_bytes = UINT64_MAX, .buffer = buffer,
+    stk_request request = {.address = address, .etag = stk_media_etag(v->facts, facts), .places = set->places, .size_bytes = UINT64_MAX, .buffer = buffer,
                            .capacity_bytes = facts->size_bytes};
     stk_source_submit(source, &request);
     while (!stk_source_reap(source, STK_FOREVER)) {}
     stk_error fault = request.error;
     stk_status status = request.status;
-    const uint64_t key = stk_quarantine_key(address, facts->size_bytes, facts->mtime_ns);
+    const uint64_t key = stk_quarantine_key(address, facts->size_bytes, stk_survey_version(facts, request.etag));
     if (status == STK_OK) status = view_image(v, k, (stk_bytes){buffer, request.got_bytes}, key, &fault);
     stk_free(buffer);
     if (status != STK_OK) snprintf(image->fault, sizeof image->fault, "%s", status == STK_AGAIN ? "truncated" : fault.message);

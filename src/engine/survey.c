@@ -2,12 +2,15 @@
  *
  * Media of a group are fetched together, their first 64 KiB each: nearly every header ends there.  The few whose header
  * goes on behind that (a large profile before the frame, an orientation at the end of the file) are read again, longer,
- * one by one. */
+ * one by one.
+ *
+ * Files are read by a source of each worker; objects by the run's own, whose connections all workers share. */
 #include "engine/survey.h"
 
 #include <errno.h>
 #include <xxhash.h>
 
+#include "schema/place.h"
 #include "source/source.h"
 
 enum {
@@ -15,20 +18,25 @@ enum {
     LONGER_BYTES = 1024 * 1024,
     IO_THREADS = 4,
     REQUESTS = 24,      /* at once, of a worker: 1.5 MiB of buffers */
+    REMOTE_REQUESTS = 128, /* where there are objects: 8 MiB */
     VERIFY_SIDE_PX = 64 /* decoding is the same whatever comes out */
 };
 
+_Static_assert((int)STK_MEDIA_ETAG_BYTES == (int)STK_ETAG_BYTES, "what comes from the source is kept by the index");
+
 /* One medium on its way. */
 typedef struct survey_request {
-    stk_request request; /* first */
+    stk_remote_request remote; /* first */
     stk_survey_media *media;
 } survey_request;
 
 typedef struct survey_worker {
     const stk_run *run;
     const stk_run_set *set;
-    stk_source *source;
-    survey_request *request; /* REQUESTS */
+    stk_source *source;         /* for files and data: URIs */
+    stk_remote_group group;     /* for objects */
+    survey_request *request;    /* request_count */
+    size_t request_count;
     uint8_t *heads;          /* their buffers */
     uint8_t *longer;         /* for one that needs more */
     size_t longer_bytes;
@@ -44,6 +52,7 @@ static void close_worker(void *worker)
     survey_worker *const w = worker;
     stk_quarantine_leave(w->run->quarantine, w->cell);
     stk_source_close(&w->source);
+    stk_remote_group_deinit(&w->group);
     stk_image_scratch_destroy(w->image);
     stk_text_scratch_destroy(w->text);
     stk_free(w->request);
@@ -61,6 +70,7 @@ static stk_status open_worker(void **worker, void *context, stk_error *err)
     if (!w) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a worker of the index");
     w->run = of->run;
     w->set = &of->run->set[of->set_index];
+    stk_remote_group_init(&w->group);
     const stk_status status = stk_text_scratch_create(&w->text, &w->run->text_limits, err);
     if (status < 0) {
         close_worker(w);
@@ -70,16 +80,42 @@ static stk_status open_worker(void **worker, void *context, stk_error *err)
     return STK_OK;
 }
 
+bool stk_survey_is_remote(const stk_run_set *set)
+{
+    for (size_t i = 0; i < set->rules->place_count; i++)
+        if (stk_address_is_remote(set->rules->place[i])) return true;
+    return false;
+}
+
 /* What only media need: an index whose media part fits never opens it. */
 static stk_status open_source(survey_worker *w, stk_error *err)
 {
     if (w->source) return STK_OK;
-    if (!w->request) w->request = stk_alloc_array(STK_TAG_INDEX, REQUESTS, sizeof *w->request);
-    if (!w->heads) w->heads = stk_alloc_array(STK_TAG_INDEX, REQUESTS, HEAD_BYTES + STK_PAD_BYTES);
+    w->request_count = REQUESTS;
+    for (uint32_t i = 0; !w->run->stream && i < w->run->set_count; i++) /* stream: see STK_FINDER_BYTES */
+        if (stk_survey_is_remote(&w->run->set[i])) w->request_count = REMOTE_REQUESTS;
+    if (!w->request) w->request = stk_alloc_array(STK_TAG_INDEX, w->request_count, sizeof *w->request);
+    if (!w->heads) w->heads = stk_alloc_array(STK_TAG_INDEX, w->request_count, HEAD_BYTES + STK_PAD_BYTES);
     if (!w->request || !w->heads) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a worker of the index");
-    stk_source_config config = w->run->rules->store;
-    config.file_threads = IO_THREADS;
-    return stk_source_open(&w->source, &config, err);
+    return stk_source_open(&w->source, &(stk_source_config){.file_threads = IO_THREADS}, err);
+}
+
+/* Submit to whoever reads such addresses. */
+static stk_status submit_one(survey_worker *w, stk_remote_request *r, stk_error *err)
+{
+    if (stk_address_is_remote(r->request.address)) return stk_remote_submit(w->run->rules->remote, &w->group, r, err);
+    stk_source_submit(w->source, &r->request);
+    return STK_OK;
+}
+
+/* The next that has come back; local: how many of those under way are with the worker's own source. */
+static stk_request *reap_one(survey_worker *w, size_t *local)
+{
+    stk_request *r = NULL;
+    if (!*local) return stk_remote_next(w->run->rules->remote, &w->group, STK_FOREVER);
+    while (!(r = stk_source_reap(w->source, STK_FOREVER))) continue;
+    --*local;
+    return r;
 }
 
 /* --- outcomes --- */
@@ -108,6 +144,22 @@ static void lacks(stk_survey_media *media, stk_reason reason, const char *words)
 {
     media->facts.reason = (uint8_t)reason;
     (void)stk_fail(&media->error, STK_ERR_MEDIA, "%s", words);
+}
+
+/* What a request says of the whole medium. */
+static void note_answer(stk_survey_media *media, const stk_request *request)
+{
+    media->facts.size_bytes = request->total_bytes;
+    media->facts.mtime_ns = request->mtime_ns;
+    if (!stk_address_is_remote(request->address)) return;
+    media->facts.mtime_ns = STK_MEDIA_OBJECT;
+    memcpy(media->etag, request->etag_is, sizeof media->etag);
+}
+
+/* What tells one state of a medium from another, for the quarantine. */
+uint64_t stk_survey_version(const stk_media_facts *facts, stk_str etag)
+{
+    return facts->mtime_ns & STK_MEDIA_OBJECT ? XXH3_64bits(etag.data, etag.size_bytes) : facts->mtime_ns;
 }
 
 /* What a failed request means.  < 0 stops the build. */
@@ -199,14 +251,14 @@ static stk_status read_longer(survey_worker *w, stk_survey_media *media, size_t 
         if (!w->longer) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a medium of %zu bytes", size_bytes);
         w->longer_bytes = size_bytes;
     }
-    stk_request request = {.address = media->address, .places = w->set->places, .size_bytes = size_bytes, .buffer = w->longer,
-                           .capacity_bytes = size_bytes};
-    stk_source_submit(w->source, &request);
-    while (!stk_source_reap(w->source, STK_FOREVER)) continue;
-    *bytes = (stk_bytes){w->longer, request.got_bytes};
-    if (request.status < 0) return note_failure(media, &request, err);
-    media->facts.size_bytes = request.total_bytes;
-    media->facts.mtime_ns = request.mtime_ns;
+    stk_remote_request r = {.request = {.address = media->address, .places = w->set->places, .size_bytes = size_bytes,
+                                        .buffer = w->longer, .capacity_bytes = size_bytes}};
+    size_t local = !stk_address_is_remote(media->address);
+    STK_TRY(submit_one(w, &r, err));
+    while (!reap_one(w, &local)) continue;
+    *bytes = (stk_bytes){w->longer, r.request.got_bytes};
+    if (r.request.status < 0) return note_failure(media, &r.request, err);
+    note_answer(media, &r.request);
     return STK_OK;
 }
 
@@ -237,7 +289,8 @@ static stk_status decode(survey_worker *w, stk_survey_media *media, stk_bytes by
     if (!w->pixels) return stk_fail(err, STK_ERR_NOMEM, "out of memory: decoding a medium");
     if (!w->cell) w->cell = stk_quarantine_enter(w->run->quarantine);
     trial t = {.worker = w, .bytes = bytes, .reason = STK_REASON_NONE, .err = &media->error};
-    const uint64_t key = stk_quarantine_key(media->address, media->facts.size_bytes, media->facts.mtime_ns);
+    const uint64_t key = stk_quarantine_key(media->address, media->facts.size_bytes,
+                                            stk_survey_version(&media->facts, stk_str_of(media->etag)));
     if (!stk_quarantine_begin(w->run->quarantine, w->cell, key, media->address, try_decode, &t)) {
         lacks(media, STK_REASON_CRASHED, "decoding it crashed a process, and one of its own again: leave it out");
         return STK_OK;
@@ -283,28 +336,29 @@ static bool looks_only(const stk_survey_media *media, bool decoding)
     return media->look_only || (media->stated_width_px && !decoding);
 }
 
-static void submit(survey_worker *w, size_t at, stk_survey_media *media, size_t order, bool decoding)
+static stk_status submit(survey_worker *w, size_t at, stk_survey_media *media, bool decoding, stk_error *err)
 {
     survey_request *const r = &w->request[at];
     media->facts = (stk_media_facts){.kind = (uint8_t)media->kind, .orientation = 1};
     media->header_read = media->deferred = false;
+    media->etag[0] = 0;
     r->media = media;
-    r->request = (stk_request){.address = media->address,
-                               .places = w->set->places,
-                               .size_bytes = looks_only(media, decoding) || decoding ? 0 : HEAD_BYTES,
-                               .priority = order,
-                               .buffer = w->heads + at * (HEAD_BYTES + STK_PAD_BYTES),
-                               .capacity_bytes = HEAD_BYTES};
-    stk_source_submit(w->source, &r->request);
+    r->remote.request = (stk_request){.address = media->address,
+                                      .places = w->set->places,
+                                      .size_bytes = looks_only(media, decoding) || decoding ? 0 : HEAD_BYTES,
+                                      .priority = at,
+                                      .buffer = w->heads + at * (HEAD_BYTES + STK_PAD_BYTES),
+                                      .capacity_bytes = HEAD_BYTES};
+    return submit_one(w, &r->remote, err);
 }
 
 /* STK_AGAIN: the medium needs more of its bytes. */
 static stk_status take_answer(survey_worker *w, const survey_request *r, bool decoding, stk_error *err)
 {
     stk_survey_media *const media = r->media;
-    if (r->request.status < 0) return note_failure(media, &r->request, err);
-    media->facts.size_bytes = r->request.total_bytes;
-    media->facts.mtime_ns = r->request.mtime_ns;
+    const stk_request *const request = &r->remote.request;
+    if (request->status < 0) return note_failure(media, request, err);
+    note_answer(media, request);
     if (media->look_only) return STK_OK;
     if (!size_is_fine(media, &w->run->rules->limits)) return STK_OK;
     if (looks_only(media, decoding)) {
@@ -313,7 +367,7 @@ static stk_status take_answer(survey_worker *w, const survey_request *r, bool de
     }
     media->header_read = true;
     if (decoding) return STK_AGAIN;
-    const stk_bytes head = {r->request.buffer, r->request.got_bytes};
+    const stk_bytes head = {request->buffer, request->got_bytes};
     note_head(media, head);
     return read_header(w, media, head, err);
 }
@@ -321,12 +375,17 @@ static stk_status take_answer(survey_worker *w, const survey_request *r, bool de
 /* Some of the media, all under way at once. */
 static stk_status probe_some(survey_worker *w, stk_survey_media *media, size_t count, bool decoding, stk_error *err)
 {
-    bool longer[REQUESTS] = {false};
-    for (size_t i = 0; i < count; i++) submit(w, i, &media[i], i, decoding);
+    bool longer[REMOTE_REQUESTS] = {false};
     stk_status status = STK_OK;
-    for (size_t left = count; left; left--) {
+    size_t submitted = 0, local = 0;
+    for (; status == STK_OK && submitted < count; submitted++) {
+        local += !stk_address_is_remote(media[submitted].address);
+        status = submit(w, submitted, &media[submitted], decoding, err);
+    }
+    if (status < 0) submitted--; /* it never left */
+    for (size_t left = submitted; left; left--) {
         survey_request *r = NULL;
-        while (!(r = (survey_request *)stk_source_reap(w->source, STK_FOREVER))) continue;
+        while (!(r = (survey_request *)reap_one(w, &local))) continue;
         if (status < 0) continue; /* all come back before the buffers go */
         const stk_status one = take_answer(w, r, decoding, err);
         if (one == STK_AGAIN) longer[r->media - media] = true;
@@ -341,8 +400,8 @@ static stk_status probe(void *worker, stk_survey_media *media, size_t count, boo
 {
     survey_worker *const w = worker;
     STK_TRY(open_source(w, err));
-    for (size_t at = 0; at < count; at += REQUESTS)
-        STK_TRY(probe_some(w, media + at, count - at < REQUESTS ? count - at : REQUESTS, decoding, err));
+    for (size_t at = 0; at < count; at += w->request_count)
+        STK_TRY(probe_some(w, media + at, count - at < w->request_count ? count - at : w->request_count, decoding, err));
     return STK_OK;
 }
 
@@ -367,9 +426,15 @@ static stk_status encode(void *worker, const stk_sample *sample, stk_text_facts 
     return STK_OK;
 }
 
+static void stop(void *context)
+{
+    const stk_survey_context *const of = context;
+    stk_remote_stop(of->run->rules->remote);
+}
+
 stk_survey stk_survey_of(stk_survey_context *context)
 {
-    return (stk_survey){.context = context, .open = open_worker, .close = close_worker, .probe = probe, .encode = encode};
+    return (stk_survey){.context = context, .open = open_worker, .close = close_worker, .probe = probe, .encode = encode, .stop = stop};
 }
 
 void stk_survey_point(void *worker, uint32_t set_index)

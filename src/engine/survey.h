@@ -15,6 +15,12 @@ typedef struct stk_survey_context {
 /* The table for a data set of a prepared run; context is the caller's and outlives the survey. */
 stk_survey stk_survey_of(stk_survey_context *context);
 
+/* Whether media of a set may be objects. */
+bool stk_survey_is_remote(const stk_run_set *set);
+
+/* What tells one state of a medium from another, for the quarantine: a file's time, of an object a hash of its ETag. */
+uint64_t stk_survey_version(const stk_media_facts *facts, stk_str etag);
+
 /* For lazy facts.  A worker goes on with another data set of its run. */
 void stk_survey_point(void *worker, uint32_t set_index);
 /* A worker that defers reads no medium whole, which may take as much memory as the largest: it sets `deferred` instead.  When

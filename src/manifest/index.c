@@ -51,6 +51,7 @@ struct stk_set_index {
     stk_record_facts *record;
     stk_media_facts *media;
     stk_text_facts *text;
+    uint8_t *etag;
 };
 
 /* --- keys --- */
@@ -410,7 +411,7 @@ static stk_status bring_file(const stk_index_spec *spec, set_file *file, stk_ind
 
 /* --- all files as one --- */
 
-static void join_file(stk_set_index *x, uint32_t f, uint64_t records_before, uint64_t media_before)
+static void join_file(stk_set_index *x, uint32_t f, uint64_t records_before, uint64_t media_before, uint64_t etags_before)
 {
     const stk_index_view *const m = records_of(&x->file[f]), *const t = &x->file[f].part[STK_INDEX_TEXT].view;
     const uint64_t count = m->header->record_count;
@@ -423,6 +424,8 @@ static void join_file(stk_set_index *x, uint32_t f, uint64_t records_before, uin
     }
     if (!t->header) return; /* lines */
     memcpy(x->media + media_before, m->media, m->header->media_count * sizeof *x->media);
+    for (uint64_t i = 0; etags_before && i < m->header->media_count; i++) stk_index_move_etag(&x->media[media_before + i], etags_before);
+    memcpy(x->etag + etags_before, m->etag, m->header->etag_bytes);
     memcpy(x->text + records_before, t->text, count * sizeof *x->text);
 }
 
@@ -433,14 +436,16 @@ static stk_status join_files(stk_set_index *x, stk_error *err)
     if (!x->only_lines) {
         x->media = stk_alloc_array(STK_TAG_INDEX, facts->media_count, sizeof *x->media);
         x->text = stk_alloc_array(STK_TAG_INDEX, facts->record_count, sizeof *x->text);
+        x->etag = stk_alloc(STK_TAG_INDEX, facts->etag_bytes);
     }
-    if (!x->record || (!x->only_lines && (!x->media || !x->text)))
+    if (!x->record || (!x->only_lines && (!x->media || !x->text || !x->etag)))
         return stk_fail(err, STK_ERR_NOMEM, "out of memory: the facts of %llu records", (unsigned long long)facts->record_count);
-    uint64_t records = 0, media = 0;
+    uint64_t records = 0, media = 0, etags = 0;
     for (uint32_t f = 0; f < x->file_count; f++) {
-        join_file(x, f, records, media);
+        join_file(x, f, records, media, etags);
         records += records_of(&x->file[f])->header->record_count;
         media += records_of(&x->file[f])->header->media_count;
+        etags += records_of(&x->file[f])->header->etag_bytes;
     }
     facts->record = x->record;
     if (x->only_lines) return STK_OK;
@@ -450,6 +455,7 @@ static stk_status join_files(stk_set_index *x, stk_error *err)
         if (x->record[i].id_hash && stk_id_set_add(&ids, x->record[i].id_hash)) x->record[i].flags |= STK_RECORD_ID_REPEATED;
     stk_id_set_deinit(&ids);
     facts->media = x->media;
+    facts->etag = x->etag;
     facts->text = x->text;
     return STK_OK;
 }
@@ -508,6 +514,7 @@ static stk_status join(stk_set_index *x, stk_error *err)
         memcpy(digests[f] + 16, view->seal->content_digest, 16);
         facts->record_count += view->header->record_count;
         facts->media_count += view->header->media_count;
+        facts->etag_bytes += view->header->etag_bytes;
         x->blank_lines += view->header->blank_lines;
         for (int p = 0; p < STK_INDEX_PARTS; p++) x->words_count += words_in(&x->file[f].part[p]);
     }
@@ -517,6 +524,7 @@ static stk_status join(stk_set_index *x, stk_error *err)
     facts->record = records_of(&x->file[0])->record;
     if (x->only_lines) return STK_OK;
     facts->media = x->file[0].part[STK_INDEX_MEDIA].view.media;
+    facts->etag = x->file[0].part[STK_INDEX_MEDIA].view.etag;
     facts->text = x->file[0].part[STK_INDEX_TEXT].view.text;
     return STK_OK;
 }
@@ -567,6 +575,7 @@ void stk_set_index_close(stk_set_index **index)
     stk_free(x->record);
     stk_free(x->media);
     stk_free(x->text);
+    stk_free(x->etag);
     stk_free(x);
 }
 

@@ -28,6 +28,7 @@ typedef struct stk_survey_media {
     uint32_t stated_width_px, stated_height_px; /* by the record; 0: not stated, read the header */
     stk_media_facts facts; /* the answer */
     bool header_read;      /* the answer took bytes of the medium */
+    char etag[STK_MEDIA_ETAG_BYTES]; /* of an object, with its quotes; "": none.  facts.mtime_ns is then STK_MEDIA_OBJECT alone */
     bool deferred;         /* there is no answer yet: it takes the whole medium (only for who asked to be told) */
     stk_error error;       /* words for facts.reason, when it is not STK_REASON_NONE */
 } stk_survey_media;
@@ -43,6 +44,8 @@ typedef struct stk_survey {
     stk_status (*probe)(void *worker, stk_survey_media *media, size_t count, bool decode, stk_error *err);
     /* The text facts of a sample; words for facts->reason go into err.  < 0 only for what stops the build. */
     stk_status (*encode)(void *worker, const stk_sample *sample, stk_text_facts *facts, stk_error *err);
+    /* From any thread: whoever waits for an answer gets STK_ERR_INTERRUPTED soon, now and later.  NULL: none waits long. */
+    void (*stop)(void *context);
 } stk_survey;
 
 typedef enum stk_index_mode {

@@ -231,6 +231,7 @@ static stk_status run_threads(build_pool *p, stk_error *err)
         if (status == STK_OK) status = run_round(p, &at_end, err);
     }
     atomic_store(&p->shared.stop, true);
+    if (status < 0 && p->build->spec->survey->stop) p->build->spec->survey->stop(p->build->spec->survey->context);
     pthread_mutex_lock(&p->lock);
     p->closing = true;
     pthread_cond_broadcast(&p->work);
@@ -307,6 +308,7 @@ typedef struct chunk_view {
     const stk_text_facts *text;
     const stk_media_facts *media;
     const stk_index_note *note;
+    const uint8_t *etag;
 } chunk_view;
 
 static chunk_view view_chunk(const stk_build *build, const stk_map *map, uint64_t chunk)
@@ -320,6 +322,7 @@ static chunk_view view_chunk(const stk_build *build, const stk_map *map, uint64_
     else v.text = (const stk_text_facts *)facts;
     v.media = (const stk_media_facts *)(facts + v.counts.record_count * (media ? sizeof *v.record : sizeof *v.text));
     v.note = (const stk_index_note *)(v.media + v.counts.media_count);
+    v.etag = (const uint8_t *)(v.note + v.counts.note_count);
     return v;
 }
 
@@ -337,6 +340,7 @@ static stk_index_header count_all(const stk_build *build, const stk_map *map, ui
     for (uint64_t c = 0; c < build->journal->chunk_count; c++) {
         const chunk_view v = view_chunk(build, map, c);
         h.media_count += v.counts.media_count;
+        h.etag_bytes += v.counts.etag_bytes;
         for (uint32_t i = 0; i < v.counts.note_count; i++) h.words_count += wanted(noted, &v.note[i]);
     }
     return h;
@@ -365,20 +369,42 @@ static stk_status write_records(stk_index_writer **writer, const stk_build *buil
     return status;
 }
 
+/* Those of a chunk, whose ETags stand behind etags_before others. */
+static stk_status write_media(stk_index_writer **writer, const chunk_view *v, uint64_t etags_before, stk_error *err)
+{
+    enum { SOME = 64 };
+    for (uint32_t i = 0; i < v->counts.media_count; i += SOME) {
+        stk_media_facts some[SOME];
+        const uint32_t count = v->counts.media_count - i < SOME ? v->counts.media_count - i : SOME;
+        for (uint32_t k = 0; k < count; k++) {
+            some[k] = v->media[i + k];
+            stk_index_move_etag(&some[k], etags_before);
+        }
+        STK_TRY(stk_index_writer_media(writer, some, count, err));
+    }
+    return STK_OK;
+}
+
 static stk_status write_sections(stk_index_writer **writer, const stk_build *build, const stk_map *map, uint64_t record_count,
                                  stk_error *err)
 {
     if (build->part == STK_INDEX_MEDIA) STK_TRY(write_records(writer, build, map, record_count, err));
+    uint64_t etags_before = 0;
     for (uint64_t c = 0; c < build->journal->chunk_count; c++) {
         const chunk_view v = view_chunk(build, map, c);
-        if (build->part == STK_INDEX_MEDIA) STK_TRY(stk_index_writer_media(writer, v.media, v.counts.media_count, err));
+        if (build->part == STK_INDEX_MEDIA) STK_TRY(write_media(writer, &v, etags_before, err));
         else STK_TRY(stk_index_writer_texts(writer, v.text, v.counts.record_count, err));
+        etags_before += v.counts.etag_bytes;
     }
     uint32_t noted[STK_INDEX_REASON_COUNT] = {0};
     for (uint64_t c = 0; c < build->journal->chunk_count; c++) {
         const chunk_view v = view_chunk(build, map, c);
         for (uint32_t i = 0; i < v.counts.note_count; i++)
             if (wanted(noted, &v.note[i])) STK_TRY(stk_index_writer_notes(writer, &v.note[i], 1, err));
+    }
+    for (uint64_t c = 0; c < build->journal->chunk_count; c++) {
+        const chunk_view v = view_chunk(build, map, c);
+        STK_TRY(stk_index_writer_etags(writer, v.etag, v.counts.etag_bytes, err));
     }
     return STK_OK;
 }

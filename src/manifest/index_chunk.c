@@ -11,7 +11,7 @@
 #include <stdarg.h>
 
 enum {
-    CACHE_SLOTS = 1 << 16,     /* 3 MiB: repeats stand close together in a manifest */
+    CACHE_SLOTS = 1 << 16,     /* 9 MiB: repeats stand close together in a manifest */
     GROUP_MEDIA = 128,
     GROUP_USES = 1024,
     DECODED_AT_ONCE = 4,
@@ -29,6 +29,7 @@ struct stk_media_cache {
     struct {
         media_key key;
         stk_media_facts facts;
+        char etag[STK_MEDIA_ETAG_BYTES];
     } slot[CACHE_SLOTS];
 };
 
@@ -58,20 +59,24 @@ static bool same_key(media_key a, media_key b)
     return a.low == b.low && a.high == b.high;
 }
 
-static bool cache_find(stk_media_cache *cache, media_key key, stk_media_facts *facts)
+static bool cache_find(stk_media_cache *cache, media_key key, stk_media_facts *facts, char etag[STK_MEDIA_ETAG_BYTES])
 {
     pthread_mutex_lock(&cache->lock);
     const bool found = same_key(cache->slot[key.low % CACHE_SLOTS].key, key);
-    if (found) *facts = cache->slot[key.low % CACHE_SLOTS].facts;
+    if (found) {
+        *facts = cache->slot[key.low % CACHE_SLOTS].facts;
+        memcpy(etag, cache->slot[key.low % CACHE_SLOTS].etag, STK_MEDIA_ETAG_BYTES);
+    }
     pthread_mutex_unlock(&cache->lock);
     return found;
 }
 
-static void cache_keep(stk_media_cache *cache, media_key key, const stk_media_facts *facts)
+static void cache_keep(stk_media_cache *cache, media_key key, const stk_survey_media *medium)
 {
     pthread_mutex_lock(&cache->lock);
     cache->slot[key.low % CACHE_SLOTS].key = key;
-    cache->slot[key.low % CACHE_SLOTS].facts = *facts;
+    cache->slot[key.low % CACHE_SLOTS].facts = medium->facts;
+    memcpy(cache->slot[key.low % CACHE_SLOTS].etag, medium->etag, STK_MEDIA_ETAG_BYTES);
     pthread_mutex_unlock(&cache->lock);
 }
 
@@ -91,7 +96,7 @@ struct stk_chunk_worker {
     /* The chunk in work. */
     stk_record_facts record[STK_CHUNK_RECORDS];
     stk_text_facts text[STK_CHUNK_RECORDS];
-    stk_buffer media, notes;
+    stk_buffer media, notes, etags;
     uint64_t first_record;
     uint32_t noted[STK_INDEX_REASON_COUNT];
     /* Media that are asked for together. */
@@ -111,6 +116,7 @@ stk_status stk_chunk_worker_create(stk_chunk_worker **out, stk_chunk_shared *sha
     stk_sample_init(&w->sample);
     stk_buffer_init(&w->media, STK_TAG_INDEX, SIZE_MAX / 4);
     stk_buffer_init(&w->notes, STK_TAG_INDEX, SIZE_MAX / 4);
+    stk_buffer_init(&w->etags, STK_TAG_INDEX, UINT32_MAX / 2);
     stk_pool_init(&w->addresses, STK_TAG_INDEX);
     w->group = stk_alloc_array(STK_TAG_INDEX, GROUP_MEDIA, sizeof *w->group);
     w->group_key = stk_alloc_array(STK_TAG_INDEX, GROUP_MEDIA, sizeof *w->group_key);
@@ -135,6 +141,7 @@ void stk_chunk_worker_destroy(stk_chunk_worker *w)
     stk_sample_deinit(&w->sample);
     stk_buffer_deinit(&w->media);
     stk_buffer_deinit(&w->notes);
+    stk_buffer_deinit(&w->etags);
     stk_pool_deinit(&w->addresses);
     stk_free(w->group);
     stk_free(w->group_key);
@@ -236,7 +243,9 @@ static stk_status ask(stk_chunk_worker *w, stk_survey_media *media, size_t count
 
 static stk_status settle(stk_chunk_worker *w, const media_use *use, const stk_survey_media *medium, stk_error *err)
 {
-    *media_at(w, use->facts_index) = medium->facts;
+    stk_media_facts *const facts = media_at(w, use->facts_index);
+    *facts = medium->facts;
+    STK_TRY(stk_index_keep_etag(&w->etags, facts, medium->etag, err));
     const stk_reason reason = (stk_reason)medium->facts.reason;
     if (reason == STK_REASON_NONE || w->record[use->record].reason != STK_REASON_NONE) return STK_OK;
     w->record[use->record].reason = (uint8_t)reason;
@@ -248,7 +257,7 @@ static stk_status settle_group(stk_chunk_worker *w, stk_error *err)
     if (w->group_count) STK_TRY(ask(w, w->group, w->group_count, err));
     for (uint32_t i = 0; i < w->use_count; i++) STK_TRY(settle(w, &w->use[i], &w->group[w->use[i].group_index], err));
     for (uint32_t i = 0; i < w->group_count; i++)
-        if (w->group[i].facts.reason == STK_REASON_NONE) cache_keep(w->shared->cache, w->group_key[i], &w->group[i].facts);
+        if (w->group[i].facts.reason == STK_REASON_NONE) cache_keep(w->shared->cache, w->group_key[i], &w->group[i]);
     w->group_count = w->use_count = 0;
     stk_pool_reset(&w->addresses);
     return STK_OK;
@@ -288,7 +297,9 @@ static stk_status add_medium(stk_chunk_worker *w, uint32_t record, const stk_med
     const media_use use = {.record = record, .number = ++w->record[record].media_count,
                            .facts_index = (uint32_t)(w->media.size_bytes / sizeof facts)};
     const media_key key = key_of(ref);
-    const bool known = cache_find(w->shared->cache, key, &facts);
+    char etag[STK_MEDIA_ETAG_BYTES];
+    const bool known = cache_find(w->shared->cache, key, &facts, etag);
+    if (known) STK_TRY(stk_index_keep_etag(&w->etags, &facts, etag, err));
     STK_TRY(stk_buffer_append(&w->media, &facts, sizeof facts, err));
     if (known) return STK_OK;
 
@@ -389,15 +400,18 @@ static stk_status read_text(stk_chunk_worker *w, uint32_t i, const stk_record_fa
 static stk_status finish(stk_chunk_worker *w, stk_chunk_task *task, stk_error *err)
 {
     const bool media = w->shared->part == STK_INDEX_MEDIA;
+    STK_TRY(stk_index_pad_etags(&w->etags, err));
     const stk_chunk_counts counts = {.record_count = task->count,
                                      .media_count = (uint32_t)(w->media.size_bytes / sizeof(stk_media_facts)),
-                                     .note_count = (uint32_t)(w->notes.size_bytes / sizeof(stk_index_note))};
+                                     .note_count = (uint32_t)(w->notes.size_bytes / sizeof(stk_index_note)),
+                                     .etag_bytes = (uint32_t)w->etags.size_bytes};
     stk_buffer_clear(&task->payload);
     STK_TRY(stk_buffer_append(&task->payload, &counts, sizeof counts, err));
     STK_TRY(media ? stk_buffer_append(&task->payload, w->record, task->count * sizeof *w->record, err)
                   : stk_buffer_append(&task->payload, w->text, task->count * sizeof *w->text, err));
     STK_TRY(stk_buffer_append(&task->payload, w->media.data, w->media.size_bytes, err));
-    return stk_buffer_append(&task->payload, w->notes.data, w->notes.size_bytes, err);
+    STK_TRY(stk_buffer_append(&task->payload, w->notes.data, w->notes.size_bytes, err));
+    return stk_buffer_append(&task->payload, w->etags.data, w->etags.size_bytes, err);
 }
 
 stk_status stk_chunk_make(stk_chunk_worker *w, stk_chunk_task *task, stk_error *err)
@@ -407,6 +421,7 @@ stk_status stk_chunk_make(stk_chunk_worker *w, stk_chunk_task *task, stk_error *
     memset(w->noted, 0, sizeof w->noted);
     stk_buffer_clear(&w->media);
     stk_buffer_clear(&w->notes);
+    stk_buffer_clear(&w->etags);
     stk_pool_reset(&w->addresses);
     for (uint32_t i = 0; i < task->count; i++)
         STK_TRY(w->shared->part == STK_INDEX_MEDIA ? read_record(w, i, &task->at[i], err)

@@ -78,18 +78,35 @@ static stk_status damaged(stk_error *err, const char *what)
 }
 
 /* Where each section ends; false when the counts are not those of a file of this size. */
-static bool lay_out(const stk_index_header *h, stk_index_part part, size_t size_bytes, size_t end[4])
+static bool lay_out(const stk_index_header *h, stk_index_part part, size_t size_bytes, size_t end[5])
 {
-    const size_t each[4] = {part == STK_INDEX_TEXT ? sizeof(stk_text_facts) : sizeof(stk_record_facts),
-                            sizeof(stk_media_facts), sizeof(stk_index_note), sizeof(stk_index_seal)};
-    const uint64_t count[4] = {h->record_count, h->media_count, h->words_count, 1};
+    const size_t each[5] = {part == STK_INDEX_TEXT ? sizeof(stk_text_facts) : sizeof(stk_record_facts),
+                            sizeof(stk_media_facts), sizeof(stk_index_note), 1, sizeof(stk_index_seal)};
+    const uint64_t count[5] = {h->record_count, h->media_count, h->words_count, h->etag_bytes, 1};
     size_t at = sizeof *h;
-    for (int i = 0; i < 4; i++) {
+    if (h->etag_bytes % 8) return false;
+    for (int i = 0; i < 5; i++) {
         size_t bytes;
         if (stk_mul_overflows(&bytes, count[i], each[i]) || stk_add_overflows(&at, at, bytes)) return false;
         end[i] = at;
     }
     return at == size_bytes;
+}
+
+/* An ETag goes into a header of a request: it is one word of printable characters. */
+static bool is_word(const uint8_t *text, size_t size_bytes)
+{
+    for (size_t i = 0; i < size_bytes; i++)
+        if (text[i] <= 0x20 || text[i] >= 0x7f) return false;
+    return true;
+}
+
+static bool etag_is_fine(const stk_index_view *view, const stk_media_facts *media)
+{
+    const uint64_t at = media->mtime_ns & ~STK_MEDIA_OBJECT, end = view->header->etag_bytes;
+    if (!(media->mtime_ns & STK_MEDIA_OBJECT)) return true;
+    if (at >= end || view->etag[at] >= STK_MEDIA_ETAG_BYTES || view->etag[at] > end - at - 1) return false;
+    return is_word(view->etag + at + 1, view->etag[at]);
 }
 
 static const char *records_fault(const stk_index_view *view)
@@ -107,13 +124,13 @@ static const char *records_fault(const stk_index_view *view)
     }
     if (media_before != h->media_count) return "media without a record";
     for (uint64_t i = 0; i < h->media_count; i++)
-        if (view->media[i].reason >= STK_INDEX_REASON_COUNT) return "a medium out of range";
+        if (view->media[i].reason >= STK_INDEX_REASON_COUNT || !etag_is_fine(view, &view->media[i])) return "a medium out of range";
     return NULL;
 }
 
 static const char *texts_fault(const stk_index_view *view)
 {
-    if (view->header->media_count) return "media in a text part";
+    if (view->header->media_count || view->header->etag_bytes) return "media in a text part";
     for (uint64_t i = 0; i < view->header->record_count; i++) {
         const stk_text_facts *const t = &view->text[i];
         if (t->reason >= STK_INDEX_REASON_COUNT || t->supervised_count > t->token_count) return "a text out of range";
@@ -141,17 +158,18 @@ stk_status stk_index_view_check(stk_index_view *view, stk_index_part part, stk_b
     if (h->version != STK_INDEX_VERSION || h->header_bytes != sizeof *h)
         return stk_fail(err, STK_ERR_INDEX, "the index is of version %u, and this is version %d: build it anew", h->version,
                         STK_INDEX_VERSION);
-    size_t end[4];
+    size_t end[5];
     if (h->file_bytes != bytes.size_bytes || !lay_out(h, part, bytes.size_bytes, end)) return damaged(err, "cut or grown");
 
-    stk_index_view v = {.header = h, .seal = (const stk_index_seal *)(bytes.data + end[2])};
+    stk_index_view v = {.header = h, .seal = (const stk_index_seal *)(bytes.data + end[3])};
     if (v.seal->checksum != stk_index_checksum(bytes)) return damaged(err, "its checksum");
     if (part != STK_INDEX_TEXT) v.record = (const stk_record_facts *)(bytes.data + sizeof *h);
     else v.text = (const stk_text_facts *)(bytes.data + sizeof *h);
     v.media = (const stk_media_facts *)(bytes.data + end[0]);
     v.note = (const stk_index_note *)(bytes.data + end[1]);
+    v.etag = bytes.data + end[2];
     const char *fault = part == STK_INDEX_TEXT ? texts_fault(&v) : records_fault(&v);
-    if (!fault && part == STK_INDEX_LINES && (h->media_count || h->words_count)) fault = "more than lines";
+    if (!fault && part == STK_INDEX_LINES && (h->media_count || h->words_count || h->etag_bytes)) fault = "more than lines";
     if (!fault) fault = notes_fault(&v);
     if (fault) return damaged(err, fault);
     *view = v;
@@ -191,7 +209,7 @@ stk_status stk_index_writer_open(stk_index_writer **out, const char *path, stk_i
     h.version = STK_INDEX_VERSION;
     h.header_bytes = sizeof h;
     h.file_bytes = sizeof h + sizeof(stk_index_seal) + h.media_count * sizeof(stk_media_facts) +
-                   h.words_count * sizeof(stk_index_note) +
+                   h.words_count * sizeof(stk_index_note) + h.etag_bytes +
                    h.record_count * (part == STK_INDEX_TEXT ? sizeof(stk_text_facts) : sizeof(stk_record_facts));
 
     stk_index_writer *const w = stk_alloc(STK_TAG_INDEX, sizeof *w);
@@ -241,6 +259,11 @@ stk_status stk_index_writer_notes(stk_index_writer **writer, const stk_index_not
     return append(writer, note, count * sizeof *note, err);
 }
 
+stk_status stk_index_writer_etags(stk_index_writer **writer, const uint8_t *etag, size_t size_bytes, stk_error *err)
+{
+    return append(writer, etag, size_bytes, err);
+}
+
 stk_status stk_index_writer_commit(stk_index_writer **writer, stk_error *err)
 {
     assert((*writer)->left_bytes == 0);
@@ -254,6 +277,23 @@ stk_status stk_index_writer_commit(stk_index_writer **writer, stk_error *err)
     if (status == STK_OK) status = stk_save_commit(&(*writer)->save, err);
     stk_index_writer_abandon(writer);
     return status;
+}
+
+stk_status stk_index_keep_etag(stk_buffer *etags, stk_media_facts *facts, const char *etag, stk_error *err)
+{
+    if (!(facts->mtime_ns & STK_MEDIA_OBJECT)) return STK_OK;
+    size_t length = strnlen(etag, STK_MEDIA_ETAG_BYTES);
+    if (length == STK_MEDIA_ETAG_BYTES || !is_word((const uint8_t *)etag, length)) length = 0;
+    const uint8_t size = (uint8_t)length;
+    facts->mtime_ns = STK_MEDIA_OBJECT | etags->size_bytes;
+    STK_TRY(stk_buffer_append(etags, &size, 1, err));
+    return stk_buffer_append(etags, etag, length, err);
+}
+
+stk_status stk_index_pad_etags(stk_buffer *etags, stk_error *err)
+{
+    static const uint8_t zeros[8];
+    return stk_buffer_append(etags, zeros, (8 - etags->size_bytes % 8) % 8, err);
 }
 
 void stk_index_file_stamp(const char *path, stk_index_stamp stamp)

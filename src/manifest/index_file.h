@@ -1,6 +1,6 @@
 /* index_file.h - one sidecar: its form on disk (docs/index-format.md), a checked view of it, and its writer.
  *
- *     header 128 │ record facts 56 n or text facts 24 n │ media facts 48 m │ words 256 e │ seal 32
+ *     header 128 │ record facts 56 n or text facts 24 n │ media facts 48 m │ words 256 e │ ETags │ seal 32
  *
  * Little-endian, as it lies in memory.  Nothing is believed before it is checked: a sidecar is as hostile as any file. */
 #ifndef STK_MANIFEST_INDEX_FILE_H
@@ -12,7 +12,7 @@
 #include "schema/facts.h"
 
 /* A change of the form, or of what facts mean, is a new version: older sidecars are then built anew. */
-enum { STK_INDEX_VERSION = 2, STK_INDEX_WORDS_PER_REASON = 3, STK_INDEX_REASON_COUNT = 64 };
+enum { STK_INDEX_VERSION = 3, STK_INDEX_WORDS_PER_REASON = 3, STK_INDEX_REASON_COUNT = 64 };
 
 typedef enum stk_index_part {
     STK_INDEX_MEDIA,
@@ -50,7 +50,7 @@ typedef struct stk_index_header {
     uint64_t record_count, media_count, words_count, blank_lines;
     uint32_t flags, unused;
     stk_index_stamp stamp; /* outside the checksum: renewed in place when only the time of the manifest changed */
-    uint64_t unused_too;
+    uint64_t etag_bytes; /* a multiple of 8: zeros follow the last */
 } stk_index_header;
 _Static_assert(sizeof(stk_index_header) == 128, "a file format");
 
@@ -75,6 +75,7 @@ typedef struct stk_index_view {
     const stk_media_facts *media;
     const stk_text_facts *text;     /* text part */
     const stk_index_note *note;
+    const uint8_t *etag;            /* header->etag_bytes */
     const stk_index_seal *seal;
 } stk_index_view;
 
@@ -101,8 +102,22 @@ stk_status stk_index_writer_texts(stk_index_writer **writer, const stk_text_fact
                                   stk_error *err) STK_MUST_USE;
 stk_status stk_index_writer_notes(stk_index_writer **writer, const stk_index_note *note, size_t count,
                                   stk_error *err) STK_MUST_USE;
+stk_status stk_index_writer_etags(stk_index_writer **writer, const uint8_t *etag, size_t size_bytes,
+                                  stk_error *err) STK_MUST_USE;
 stk_status stk_index_writer_commit(stk_index_writer **writer, stk_error *err) STK_MUST_USE;
 void stk_index_writer_abandon(stk_index_writer **writer);
+
+/* Add an object's ETag to those of its facts, which then say where it stands; what is no object is left as it is. */
+stk_status stk_index_keep_etag(stk_buffer *etags, stk_media_facts *facts, const char *etag, stk_error *err) STK_MUST_USE;
+
+/* Fill up ETags to a multiple of 8. */
+stk_status stk_index_pad_etags(stk_buffer *etags, stk_error *err) STK_MUST_USE;
+
+/* Facts that join others, whose ETags take base bytes. */
+static inline void stk_index_move_etag(stk_media_facts *facts, uint64_t base)
+{
+    if (facts->mtime_ns & STK_MEDIA_OBJECT) facts->mtime_ns += base;
+}
 
 /* Renew the stamp of a sidecar in place, if that can be done. */
 void stk_index_file_stamp(const char *path, stk_index_stamp stamp);

@@ -114,10 +114,10 @@ static bool payload_fits(const uint8_t *payload, uint64_t payload_bytes, stk_ind
     if (payload_bytes < sizeof counts) return false;
     memcpy(&counts, payload, sizeof counts);
     const uint64_t each = part == STK_INDEX_MEDIA ? sizeof(stk_record_facts) : sizeof(stk_text_facts);
-    if (counts.record_count != records) return false;
+    if (counts.record_count != records || counts.etag_bytes % 8) return false;
     return payload_bytes == sizeof counts + counts.record_count * each +
                                 (uint64_t)counts.media_count * sizeof(stk_media_facts) +
-                                (uint64_t)counts.note_count * sizeof(stk_index_note);
+                                (uint64_t)counts.note_count * sizeof(stk_index_note) + counts.etag_bytes;
 }
 
 /* The entries from the front as far as they are whole; the offset behind them. */

@@ -12,9 +12,9 @@
 
 enum { STK_CHUNK_RECORDS = 64 }; /* small: little is lost when killed, and work spreads evenly */
 
-/* Stands before the facts of a chunk: records and media, or texts, then notes. */
+/* Stands before the facts of a chunk: records and media, or texts, then notes, then ETags. */
 typedef struct stk_chunk_counts {
-    uint32_t record_count, media_count, note_count, unused;
+    uint32_t record_count, media_count, note_count, etag_bytes; /* the last: a multiple of 8 */
 } stk_chunk_counts;
 
 typedef struct stk_journal {

@@ -10,7 +10,7 @@ typedef struct recheck {
     stk_sample sample;
     stk_record_facts *record; /* copies, changed in place */
     stk_media_facts *media;
-    stk_buffer notes;
+    stk_buffer notes, etags;  /* the latter: those of the view, and behind them new ones */
     uint32_t noted[STK_INDEX_REASON_COUNT];
     bool changed;
     stk_index_work *work;
@@ -23,6 +23,15 @@ bool stk_recheck_worthwhile(const stk_index_view *view)
     return false;
 }
 
+/* Whether a file has the time that is known, an object the ETag. */
+static bool same_version(const stk_index_view *view, const stk_survey_media *now, const stk_media_facts *known)
+{
+    if (!(known->mtime_ns & STK_MEDIA_OBJECT)) return now->facts.mtime_ns == known->mtime_ns;
+    const stk_set_facts facts = {.etag = view->etag, .etag_bytes = view->header->etag_bytes};
+    const stk_str etag = stk_media_etag(&facts, known);
+    return etag.size_bytes && stk_str_is(etag, now->etag);
+}
+
 /* STK_OK: the medium is as it was.  STK_AGAIN: ask for it. */
 static stk_status look(recheck *c, const stk_survey_media *medium, const stk_media_facts *known, stk_error *err)
 {
@@ -30,7 +39,7 @@ static stk_status look(recheck *c, const stk_survey_media *medium, const stk_med
     glance.look_only = true;
     STK_TRY(c->spec->survey->probe(c->survey, &glance, 1, false, err));
     if (glance.facts.reason != STK_REASON_NONE) return glance.facts.reason == known->reason ? STK_OK : STK_AGAIN;
-    return glance.facts.mtime_ns == known->mtime_ns && glance.facts.size_bytes == known->size_bytes &&
+    return same_version(c->view, &glance, known) && glance.facts.size_bytes == known->size_bytes &&
                    known->reason != STK_REASON_MISSING && known->reason != STK_REASON_UNREADABLE &&
                    known->reason != STK_REASON_DENIED
                ? STK_OK
@@ -54,6 +63,7 @@ static stk_status recheck_medium(recheck *c, uint64_t record_index, uint32_t num
     medium.facts.address_hash = stk_index_address_hash(ref->address);
     if (medium.facts.reason >= STK_INDEX_REASON_COUNT) medium.facts.reason = STK_REASON_UNSUPPORTED;
     if (memcmp(facts, &medium.facts, sizeof *facts) == 0) return STK_OK;
+    STK_TRY(stk_index_keep_etag(&c->etags, &medium.facts, medium.etag, err));
     *facts = medium.facts;
     c->changed = true;
     if (facts->reason == STK_REASON_NONE || c->noted[facts->reason] >= STK_INDEX_WORDS_PER_REASON) return STK_OK;
@@ -97,13 +107,16 @@ static stk_status keep_notes(recheck *c, stk_error *err)
 static stk_status save(recheck *c, const char *path, stk_error *err)
 {
     STK_TRY(keep_notes(c, err));
+    STK_TRY(stk_index_pad_etags(&c->etags, err));
     stk_index_header header = *c->view->header;
     header.words_count = c->notes.size_bytes / sizeof(stk_index_note);
+    header.etag_bytes = c->etags.size_bytes;
     stk_index_writer *writer;
     STK_TRY(stk_index_writer_open(&writer, path, STK_INDEX_MEDIA, &header, err));
     STK_TRY(stk_index_writer_records(&writer, c->record, header.record_count, err));
     STK_TRY(stk_index_writer_media(&writer, c->media, header.media_count, err));
     STK_TRY(stk_index_writer_notes(&writer, (const stk_index_note *)c->notes.data, header.words_count, err));
+    STK_TRY(stk_index_writer_etags(&writer, c->etags.data, header.etag_bytes, err));
     return stk_index_writer_commit(&writer, err);
 }
 
@@ -113,6 +126,7 @@ static stk_status recheck_all(recheck *c, stk_str manifest, const char *path, st
     c->record = stk_alloc_array(STK_TAG_INDEX, h->record_count, sizeof *c->record);
     c->media = stk_alloc_array(STK_TAG_INDEX, h->media_count, sizeof *c->media);
     if (!c->record || !c->media) return stk_fail(err, STK_ERR_NOMEM, "out of memory: looking again at media");
+    STK_TRY(stk_buffer_append(&c->etags, c->view->etag, h->etag_bytes, err));
     memcpy(c->record, c->view->record, h->record_count * sizeof *c->record);
     memcpy(c->media, c->view->media, h->media_count * sizeof *c->media);
     for (uint64_t i = 0; i < h->words_count; i++) c->noted[c->view->note[i].reason]++;
@@ -133,11 +147,13 @@ stk_status stk_recheck(const stk_index_spec *spec, const stk_index_view *view, s
     recheck c = {.spec = spec, .view = view, .work = work};
     stk_sample_init(&c.sample);
     stk_buffer_init(&c.notes, STK_TAG_INDEX, SIZE_MAX / 2);
+    stk_buffer_init(&c.etags, STK_TAG_INDEX, SIZE_MAX / 2);
     const stk_status status = recheck_all(&c, manifest, path, err);
     *changed = status == STK_OK && c.changed;
     if (c.survey && spec->survey->close) spec->survey->close(c.survey);
     stk_sample_deinit(&c.sample);
     stk_buffer_deinit(&c.notes);
+    stk_buffer_deinit(&c.etags);
     stk_free(c.record);
     stk_free(c.media);
     return status;

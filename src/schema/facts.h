@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include "base/bytes.h"
+
 /* Why a medium or a record is unusable; 0 is usable.  Numbers are written to disk and never change. */
 #define STK_REASON_MAP(X)                                                                                  \
     X(STK_REASON_NONE, 0, "usable")                                                                        \
@@ -69,11 +71,16 @@ enum { /* flags of media facts: counted and shown by the index */
     STK_MEDIA_PARTS_SKIPPED = 1u << 6, /* a broken EXIF block, optional chunks of a PNG that are broken or huge */
 };
 
+/* Of an ETag, with its quotes and a NUL; a longer one counts as unknown. */
+enum { STK_MEDIA_ETAG_BYTES = 72 };
+/* In mtime_ns: the medium is an object; the rest of it says where its ETag stands among those of its facts. */
+#define STK_MEDIA_OBJECT (1ull << 63)
+
 /* One medium.  48 bytes, little-endian, as in the sidecar. */
 typedef struct stk_media_facts {
     uint32_t width_px, height_px; /* as stored, before orientation */
     uint64_t size_bytes;          /* compressed */
-    uint64_t mtime_ns;            /* of the file at indexing; 0: unknown (data: URI, stated) */
+    uint64_t mtime_ns;            /* of the file at indexing; 0: a data: URI; STK_MEDIA_OBJECT + where its ETag stands */
     uint8_t kind;                 /* stk_media_kind */
     uint8_t format;               /* stk_media_format */
     uint8_t orientation;          /* EXIF 1..8 */
@@ -122,9 +129,14 @@ typedef struct stk_set_facts {
     const stk_text_facts *text;     /* record_count */
     const stk_media_facts *media;   /* media_count */
     uint64_t record_count, media_count;
+    const uint8_t *etag; /* etag_bytes: of each object a byte that says how long, and its ETag (none: length 0) */
+    uint64_t etag_bytes;
     const char *const *file; /* file_count paths of manifests */
     uint32_t file_count;
     uint8_t content_digest[16]; /* XXH3-128 over the manifests' bytes and the media facts: part of the fingerprint */
 } stk_set_facts;
+
+/* The ETag of a medium of these facts, with its quotes; empty: it is no object, or had none. */
+stk_str stk_media_etag(const stk_set_facts *facts, const stk_media_facts *media);
 
 #endif

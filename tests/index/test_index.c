@@ -54,6 +54,11 @@ static void mock_one(stk_survey_media *m)
         m->facts.size_bytes = (uint64_t)info.st_size;
         m->facts.mtime_ns = (uint64_t)info.st_mtim.tv_sec * 1000000000u + (uint64_t)info.st_mtim.tv_nsec;
     }
+    m->etag[0] = 0;
+    if (strncmp(address, "s3://", 5) == 0) {
+        m->facts.mtime_ns = STK_MEDIA_OBJECT;
+        if (!strstr(address, "no-tag")) snprintf(m->etag, sizeof m->etag, "\"%s\"", strrchr(address, '/') + 1);
+    }
     if (m->look_only) {
         atomic_fetch_add(&counts->looks, 1);
         return;
@@ -395,6 +400,60 @@ static void a_copy_elsewhere_has_the_same_content_digest(void)
     CHECK(memcmp(digest[0], digest[2], 16) != 0);
 }
 
+/* Objects have ETags in place of times: each keeps its own, in chunks, in files and in a set of files. */
+static void objects_keep_their_etags(void)
+{
+    empty_folder();
+    for (int f = 0; f < 2; f++) write_records(paths[f], 150 + f, f * 150, f ? 0 : 40);
+    stk_index_work work;
+    stk_index_spec spec = spec_of(2, 3);
+    stk_set_index *index = open_set(&spec, &work);
+    uint8_t digest[16];
+    memcpy(digest, stk_set_index_facts(index)->content_digest, 16);
+    CHECK_INT(stk_media_etag(stk_set_index_facts(index), &stk_set_index_facts(index)->media[0]).size_bytes, 0);
+    stk_set_index_close(&index);
+
+    rules.media_root = stk_str_of("s3://bucket/set");
+    index = open_set(&spec, &work);
+    const stk_set_facts *facts = stk_set_index_facts(index);
+    CHECK(memcmp(facts->content_digest, digest, 16) == 0); /* the place is no part of the data */
+    CHECK_INT(facts->media_count, 301);
+    for (uint64_t i = 0; i < facts->media_count; i++) {
+        char wanted[64];
+        const int number = (int)i < 150 ? (int)i % 40 : (int)i;
+        snprintf(wanted, sizeof wanted, "\"img%d.%d.img\"", 100 + number, 200);
+        /* write_records names them img%d with the number of the record: the address is the ETag here. */
+        const stk_str etag = stk_media_etag(facts, &facts->media[i]);
+        CHECK(facts->media[i].mtime_ns & STK_MEDIA_OBJECT);
+        CHECK_MSG(stk_str_is(etag, wanted), "%llu: %.*s, not %s", (unsigned long long)i, STK_STR_ARGS(etag), wanted);
+    }
+    stk_set_index_close(&index);
+    CHECK_INT(build(&spec).records_parsed, 0);
+
+    rules.media_root = stk_str_of("s3://bucket/no-tag");
+    spec.file_count = 1;
+    index = open_set(&spec, &work);
+    facts = stk_set_index_facts(index);
+    for (uint64_t i = 0; i < facts->media_count; i++) {
+        CHECK(facts->media[i].mtime_ns & STK_MEDIA_OBJECT);
+        CHECK_INT(stk_media_etag(facts, &facts->media[i]).size_bytes, 0);
+    }
+    stk_set_index_close(&index);
+
+    /* What no header of a request may hold counts as unknown. */
+    stk_buffer etags;
+    stk_error err;
+    stk_buffer_init(&etags, STK_TAG_INDEX, 1000);
+    stk_media_facts one = {.mtime_ns = STK_MEDIA_OBJECT}, two = one;
+    CHECK_OK(stk_index_keep_etag(&etags, &one, "\"a\"\r\nX: y", &err), err);
+    CHECK_OK(stk_index_keep_etag(&etags, &two, "\"b\"", &err), err);
+    CHECK_INT(etags.size_bytes, 1 + 1 + 3);
+    const stk_set_facts kept = {.etag = etags.data, .etag_bytes = etags.size_bytes};
+    CHECK_INT(stk_media_etag(&kept, &one).size_bytes, 0);
+    CHECK(stk_str_is(stk_media_etag(&kept, &two), "\"b\""));
+    stk_buffer_deinit(&etags);
+}
+
 static void a_second_id_in_another_file_is_repeated(void)
 {
     empty_folder();
@@ -566,6 +625,9 @@ static void a_hostile_sidecar_is_refused(void)
     REFUSED(r[3].file_index = 1, r[3].file_index = 0);
     REFUSED(r[3].line = 0, r[3].line = 4);
     REFUSED(m[3].reason = 200, m[3].reason = 0);
+    REFUSED(h->etag_bytes = UINT64_MAX - 7, h->etag_bytes = 0);
+    REFUSED(m[3].mtime_ns = STK_MEDIA_OBJECT, m[3].mtime_ns = 5);
+    REFUSED(m[3].mtime_ns = UINT64_MAX, m[3].mtime_ns = 5);
 #undef REFUSED
     stk_free(data);
 }
@@ -990,7 +1052,7 @@ int main(int argc, char **argv)
     TEST_MAIN(argc, argv, TEST(records_media_and_words_are_what_the_manifest_says), TEST(a_picture_of_many_records_is_read_once),
               TEST(a_stated_size_reads_no_header), TEST(an_empty_manifest_is_an_index_of_nothing),
               TEST(only_what_its_key_no_longer_fits_is_built_again), TEST(a_manifest_changed_in_place_is_noticed),
-              TEST(a_copy_elsewhere_has_the_same_content_digest), TEST(a_second_id_in_another_file_is_repeated),
+              TEST(a_copy_elsewhere_has_the_same_content_digest), TEST(objects_keep_their_etags), TEST(a_second_id_in_another_file_is_repeated),
               TEST(sidecars_go_into_index_dir), TEST(repaired_media_are_found_when_asked_for), TEST(verify_decodes_everything_once),
               TEST(a_damaged_sidecar_is_built_anew_or_refused), TEST(a_hostile_sidecar_is_refused),
               TEST(an_interrupted_build_goes_on_where_it_stopped), TEST(a_killed_build_loses_nothing_that_was_finished),
