@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { STK_STATE_TEXT_MAX = 16 * 1024, STK_PLAN_VERSION = 2, STK_STREAM_VALUE_BYTES = 48 };
+enum { STK_STATE_TEXT_MAX = 16 * 1024, STK_PLAN_VERSION = 3, STK_STREAM_VALUE_BYTES = 48 };
 
 /* What the stream follows from, in parts. */
 #define STK_FINGERPRINT_PART_MAP(X)                                                                        \

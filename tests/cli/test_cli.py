@@ -174,7 +174,7 @@ def test_options_in_three_forms_hold_the_same_names(stoker):
 
 def test_version_names_release_libraries_and_kernels(stoker):
     report = json.loads(stoker("version", "--json").stdout)
-    assert re.fullmatch(r"\d+\.\d+\.\d+", report["version"]) and report["plan_version"] == 2 and "libpng" in report["libraries"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", report["version"]) and report["plan_version"] == 3 and "libpng" in report["libraries"]
     assert report["version"] in stoker("--version").stdout
     none = subprocess_env(STK_CPU="none")
     assert json.loads(stoker("version", "--json", env=none).stdout)["cpu"] == "none"

@@ -103,7 +103,7 @@ static void the_text_of_a_state_never_changes(void)
                              "text 000000000000abc2\n"
                              "pixels 000000000000abc3\n"
                              "plan 000000000000abc4\n"
-                             "plan_version 2\n"
+                             "plan_version 3\n"
                              "option model #0123456789abcdef\n"
                              "option data 1, of some kind\n"
                              "option index 2, of some kind\n"
@@ -130,7 +130,7 @@ static void the_text_of_a_state_never_changes(void)
                   "epoch 3\n"
                   "rows 4667136\n"
                   "step 18231\n"
-                  "checksum 6cb30e48c8103bb9\n");
+                  "checksum f7e2c74200bde6a5\n");
 }
 
 static void every_changed_byte_is_noticed(void)
