@@ -1,13 +1,15 @@
-/* bench_store.c - objects from a store, by Stoker's source and by a plain libcurl loop: rate, CPU time, memory, waits.
+/* bench_store.c - objects from a store, by Stoker's source and by a plain libcurl loop: rate, CPU time,
+ * memory, waits.
  *
- *     bench_store plain URL COUNT IN_FLIGHT           the loop that a C program would have: one thread, epoll, keep-alive,
- *                                                     no signing, no retries; headers as long as a signed request's
- *     bench_store source URL COUNT IN_FLIGHT [hedge]  s3:// through the source, signed by the keys of the environment
- *     bench_store steps URL COUNT IN_FLIGHT [hedge]   the same, taken in order by steps of 64 as a training would, which
- *                                                     rests STEP_MS between them: how long it waits
+ *     bench_store plain URL COUNT IN_FLIGHT           the loop that a C program would have: one thread,
+ * epoll, keep-alive, no signing, no retries; headers as long as a signed request's bench_store source URL
+ * COUNT IN_FLIGHT [hedge]  s3:// through the source, signed by the keys of the environment bench_store steps
+ * URL COUNT IN_FLIGHT [hedge]   the same, taken in order by steps of 64 as a training would, which rests
+ * STEP_MS between them: how long it waits
  *
- * URL is the store's, as http://127.0.0.1:9000; keys are b/img/00000.jpg and so on, OBJECTS of them.  Twice over, and the
- * second pass is told: connections are open by then.  One line of JSON.  CPU time and memory are the whole process's. */
+ * URL is the store's, as http://127.0.0.1:9000; keys are b/img/00000.jpg and so on, OBJECTS of them.  Twice
+ * over, and the second pass is told: connections are open by then.  One line of JSON.  CPU time and memory
+ * are the whole process's. */
 #include <curl/curl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -45,13 +47,17 @@ static void fail(const char *what)
     exit(1);
 }
 
-static double seconds(void) { return (double)stk_now() * 1e-9; }
+static double seconds(void)
+{
+    return (double)stk_now() * 1e-9;
+}
 
 static double cpu_seconds(void)
 {
     struct rusage r;
     getrusage(RUSAGE_SELF, &r);
-    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1e-6;
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
+           (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1e-6;
 }
 
 /* --- the plain loop --- */
@@ -71,9 +77,13 @@ static size_t take_body(char *data, size_t each, size_t size, void *context)
 
 static int watch(CURL *easy, curl_socket_t fd, int what, void *context, void *known)
 {
-    struct epoll_event event = {.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u), .data.fd = fd};
-    if (what == CURL_POLL_REMOVE) epoll_ctl(poller, EPOLL_CTL_DEL, fd, NULL);
-    else epoll_ctl(poller, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
+    struct epoll_event event = {.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) |
+                                          (what & CURL_POLL_OUT ? EPOLLOUT : 0u),
+                                .data.fd = fd};
+    if (what == CURL_POLL_REMOVE)
+        epoll_ctl(poller, EPOLL_CTL_DEL, fd, NULL);
+    else
+        epoll_ctl(poller, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
     if (!known && what != CURL_POLL_REMOVE) curl_multi_assign(multi, fd, &poller);
     return 0;
 }
@@ -94,10 +104,13 @@ static void plain_start(fetch *f, long number)
 
 static void plain_open(void)
 {
-    static const char *const line[] = {"x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    static const char *const line[] = {
+        "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         "x-amz-date: 20261130T000000Z",
-        "Authorization: AWS4-HMAC-SHA256 Credential=AKIATESTKEY000000001/20261130/us-east-1/s3/aws4_request,SignedHeaders=host;"
-        "x-amz-content-sha256;x-amz-date,Signature=0000000000000000000000000000000000000000000000000000000000000000"};
+        "Authorization: AWS4-HMAC-SHA256 "
+        "Credential=AKIATESTKEY000000001/20261130/us-east-1/s3/aws4_request,SignedHeaders=host;"
+        "x-amz-content-sha256;x-amz-date,Signature="
+        "0000000000000000000000000000000000000000000000000000000000000000"};
     struct curl_slist *headers = NULL;
     for (size_t i = 0; i < sizeof line / sizeof *line; i++) headers = curl_slist_append(headers, line[i]);
     curl_global_init(CURL_GLOBAL_ALL);
@@ -167,8 +180,12 @@ static stk_source *source;
 static void source_open(bool hedge)
 {
     stk_error err;
-    const stk_source_config config = {.file_threads = 1, .io_threads = 1, .endpoint = url, .region = "us-east-1", .hedge = hedge,
-        .ca = getenv("CA")};
+    const stk_source_config config = {.file_threads = 1,
+                                      .io_threads = 1,
+                                      .endpoint = url,
+                                      .region = "us-east-1",
+                                      .hedge = hedge,
+                                      .ca = getenv("CA")};
     if (stk_source_open(&source, &config, &err) < 0) fail(err.message);
 }
 
@@ -176,8 +193,12 @@ static void source_start(fetch *f, long number)
 {
     snprintf(f->address, sizeof f->address, "s3://b/img/%05ld.jpg", number % OBJECTS);
     f->back = false;
-    f->request = (stk_request){.address = stk_str_of(f->address), .size_bytes = UINT64_MAX, .priority = (uint64_t)number, .buffer = f->bytes,
-        .capacity_bytes = ROOM_BYTES, .owner = f};
+    f->request = (stk_request){.address = stk_str_of(f->address),
+                               .size_bytes = UINT64_MAX,
+                               .priority = (uint64_t)number,
+                               .buffer = f->bytes,
+                               .capacity_bytes = ROOM_BYTES,
+                               .owner = f};
     stk_source_submit(source, &f->request);
 }
 
@@ -202,7 +223,8 @@ static void source_pass(result *r)
     }
 }
 
-/* In order, by steps: object k is fetches[k % in_flight], asked for when the one before it there was taken. */
+/* In order, by steps: object k is fetches[k % in_flight], asked for when the one before it there was taken.
+ */
 static void steps_pass(result *r)
 {
     long issued = 0;
@@ -233,8 +255,10 @@ static void print_waits(void)
     double sum = 0;
     for (size_t i = 0; i < steps; i++) sum += waits[i];
     qsort(waits, steps, sizeof *waits, by_size);
-    printf(", \"steps\": %zu, \"waited_s\": %.4f, \"wait_p50_ms\": %.3f, \"wait_p99_ms\": %.3f, \"wait_p999_ms\": %.3f, \"wait_most_ms\": %.3f", steps,
-           sum, waits[steps / 2] * 1e3, waits[steps * 99 / 100] * 1e3, waits[steps * 999 / 1000] * 1e3, waits[steps - 1] * 1e3);
+    printf(", \"steps\": %zu, \"waited_s\": %.4f, \"wait_p50_ms\": %.3f, \"wait_p99_ms\": %.3f, "
+           "\"wait_p999_ms\": %.3f, \"wait_most_ms\": %.3f",
+           steps, sum, waits[steps / 2] * 1e3, waits[steps * 99 / 100] * 1e3, waits[steps * 999 / 1000] * 1e3,
+           waits[steps - 1] * 1e3);
 }
 
 static void print_source(void)
@@ -243,10 +267,12 @@ static void print_source(void)
     stk_source_get_metrics(source, &m);
     uint64_t retries = 0;
     for (int i = 0; i < STK_RETRY_COUNT; i++) retries += m.retries[i];
-    printf(", \"requests\": %llu, \"connections\": %llu, \"retries\": %llu, \"hedges\": %llu, \"hedges_won\": %llu, \"first_byte_p50_ms\": %.2f, "
+    printf(", \"requests\": %llu, \"connections\": %llu, \"retries\": %llu, \"hedges\": %llu, "
+           "\"hedges_won\": %llu, \"first_byte_p50_ms\": %.2f, "
            "\"first_byte_p99_ms\": %.2f",
-           (unsigned long long)m.requests, (unsigned long long)m.connections, (unsigned long long)retries, (unsigned long long)m.hedges_sent,
-           (unsigned long long)m.hedges_won, (double)stk_time_quantile(&m.first_byte, 0.5) * 1e-6,
+           (unsigned long long)m.requests, (unsigned long long)m.connections, (unsigned long long)retries,
+           (unsigned long long)m.hedges_sent, (unsigned long long)m.hedges_won,
+           (double)stk_time_quantile(&m.first_byte, 0.5) * 1e-6,
            (double)stk_time_quantile(&m.first_byte, 0.99) * 1e-6);
 }
 
@@ -260,21 +286,27 @@ int main(int argc, char **argv)
     fetches = calloc((size_t)in_flight, sizeof *fetches);
     waits = calloc((size_t)(count / STEP + 1), sizeof *waits);
     for (int i = 0; i < in_flight; i++) fetches[i].bytes = malloc(ROOM_BYTES + STK_PAD_BYTES);
-    if (plain) plain_open();
-    else source_open(argc > 5 && strcmp(argv[5], "hedge") == 0);
+    if (plain)
+        plain_open();
+    else
+        source_open(argc > 5 && strcmp(argv[5], "hedge") == 0);
 
     result r;
     for (int pass = 0; pass < 2; pass++) {
         r = (result){.wall_s = seconds(), .cpu_s = cpu_seconds()};
-        if (plain) plain_pass(&r);
-        else if (steps) steps_pass(&r);
-        else source_pass(&r);
+        if (plain)
+            plain_pass(&r);
+        else if (steps)
+            steps_pass(&r);
+        else
+            source_pass(&r);
         r.wall_s = seconds() - r.wall_s, r.cpu_s = cpu_seconds() - r.cpu_s;
     }
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
-    printf("{\"wall_s\": %.4f, \"cpu_s\": %.4f, \"bytes\": %.0f, \"count\": %ld, \"failed\": %ld, \"peak_mb\": %.1f", r.wall_s, r.cpu_s, r.bytes, count,
-           r.failed, (double)use.ru_maxrss / 1024);
+    printf("{\"wall_s\": %.4f, \"cpu_s\": %.4f, \"bytes\": %.0f, \"count\": %ld, \"failed\": %ld, "
+           "\"peak_mb\": %.1f",
+           r.wall_s, r.cpu_s, r.bytes, count, r.failed, (double)use.ru_maxrss / 1024);
     if (steps) print_waits();
     if (!plain) print_source();
     puts("}");

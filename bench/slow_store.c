@@ -1,4 +1,5 @@
-/* slow_store.c - a store that answers late: objects in memory, a wait before each first byte, faults by chance.
+/* slow_store.c - a store that answers late: objects in memory, a wait before each first byte, faults by
+ * chance.
  *
  *     slow_store [OPTION=VALUE...]         prints "port N" and serves 127.0.0.1 until it is killed
  *
@@ -9,8 +10,9 @@
  *     throttle=0 reset=0                   chances of a 503 SlowDown, of a reset in the middle of a body
  *     seed=1
  *
- * GET, HEAD, Range, If-Match and ListObjectsV2; signatures are not looked at.  GET /_counts gives what was counted since the
- * last one, as JSON.  One thread that does little, so that on two cores a client is what is measured.
+ * GET, HEAD, Range, If-Match and ListObjectsV2; signatures are not looked at.  GET /_counts gives what was
+ * counted since the last one, as JSON.  One thread that does little, so that on two cores a client is what is
+ * measured.
  *
  * Not here: correctness.  tests/s3 asks servers that verify. */
 #include <arpa/inet.h>
@@ -57,7 +59,8 @@ typedef struct client {
 } client;
 
 typedef struct counts {
-    long requests, gets, lists, ranges, connections, bytes, throttled, resets, distinct, in_flight, most_in_flight;
+    long requests, gets, lists, ranges, connections, bytes, throttled, resets, distinct, in_flight,
+        most_in_flight;
 } counts;
 
 static struct {
@@ -118,7 +121,10 @@ static void add_object(const char *key, off_t at, size_t size)
     objects[object_count++] = (object){strdup(key), at, size, false};
 }
 
-static int by_key(const void *a, const void *b) { return strcmp(((const object *)a)->key, ((const object *)b)->key); }
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const object *)a)->key, ((const object *)b)->key);
+}
 
 /* Random bytes that the objects share: as far as a network is concerned they differ. */
 static void make_objects(void)
@@ -127,7 +133,8 @@ static void make_objects(void)
     if (ftruncate(bodies, (off_t)size)) die("ftruncate");
     uint64_t *const word = mmap(NULL, size, PROT_WRITE, MAP_SHARED, bodies, 0);
     if (word == MAP_FAILED) die("mmap");
-    for (size_t i = 0; i < size / 8; i++) word[i] = (i + 1) * 0x9E3779B97F4A7C15u ^ ((i + 7) * 0xD1B54A32D192ED03u >> 17);
+    for (size_t i = 0; i < size / 8; i++)
+        word[i] = (i + 1) * 0x9E3779B97F4A7C15u ^ ((i + 7) * 0xD1B54A32D192ED03u >> 17);
     munmap(word, size);
     for (int i = 0; i < (int)option.objects; i++) {
         char key[32];
@@ -160,10 +167,13 @@ static void load_folder(const char *path, const char *prefix)
         struct stat about;
         if (e->d_name[0] == '.') continue;
         if (snprintf(below, sizeof below, "%s/%s", path, e->d_name) >= (int)sizeof below) continue;
-        if (snprintf(key, sizeof key, "%s%s%s", prefix, *prefix ? "/" : "", e->d_name) >= (int)sizeof key) continue;
+        if (snprintf(key, sizeof key, "%s%s%s", prefix, *prefix ? "/" : "", e->d_name) >= (int)sizeof key)
+            continue;
         if (stat(below, &about)) die(below);
-        if (S_ISDIR(about.st_mode)) load_folder(below, key);
-        else load_file(below, key);
+        if (S_ISDIR(about.st_mode))
+            load_folder(below, key);
+        else
+            load_file(below, key);
     }
     closedir(dir);
 }
@@ -173,8 +183,10 @@ static void load_folder(const char *path, const char *prefix)
 static void answer(client *c, const char *status, const char *headers, const char *body, bool only_head)
 {
     const size_t length = strlen(body);
-    if (asprintf(&c->head, "HTTP/1.1 %s\r\nServer: slow_store\r\nx-amz-request-id: %016lX\r\n%sContent-Length: %zu\r\n\r\n%s", status,
-                 count.requests, headers, length, only_head ? "" : body) < 0)
+    if (asprintf(&c->head,
+                 "HTTP/1.1 %s\r\nServer: slow_store\r\nx-amz-request-id: %016lX\r\n%sContent-Length: "
+                 "%zu\r\n\r\n%s",
+                 status, count.requests, headers, length, only_head ? "" : body) < 0)
         die("asprintf");
     c->head_bytes = strlen(c->head);
 }
@@ -182,7 +194,10 @@ static void answer(client *c, const char *status, const char *headers, const cha
 static void refuse(client *c, const char *status, const char *code, bool only_head)
 {
     char body[256];
-    snprintf(body, sizeof body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>%s</Code><Message>%s</Message></Error>", code, status);
+    snprintf(
+        body, sizeof body,
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>%s</Code><Message>%s</Message></Error>",
+        code, status);
     answer(c, status, "Content-Type: application/xml\r\n", body, only_head);
 }
 
@@ -199,9 +214,12 @@ static bool range_of(const char *text, size_t size, size_t *from, size_t *end)
 {
     size_t first, last;
     *from = 0, *end = size;
-    if (sscanf(text, "bytes=-%zu", &last) == 1) *from = last < size ? size - last : 0;
-    else if (sscanf(text, "bytes=%zu-%zu", &first, &last) == 2) *from = first, *end = last < size ? last + 1 : size;
-    else if (sscanf(text, "bytes=%zu-", &first) == 1) *from = first;
+    if (sscanf(text, "bytes=-%zu", &last) == 1)
+        *from = last < size ? size - last : 0;
+    else if (sscanf(text, "bytes=%zu-%zu", &first, &last) == 2)
+        *from = first, *end = last < size ? last + 1 : size;
+    else if (sscanf(text, "bytes=%zu-", &first) == 1)
+        *from = first;
     return *from < *end;
 }
 
@@ -225,9 +243,13 @@ static void answer_object(client *c, const char *key, bool only_head)
         return;
     }
     if (range) snprintf(part, sizeof part, "Content-Range: bytes %zu-%zu/%zu\r\n", from, end - 1, o->size);
-    snprintf(headers, sizeof headers, "ETag: %s\r\nLast-Modified: Sun, 01 Nov 2026 00:00:00 GMT\r\nAccept-Ranges: bytes\r\n%s", etag, part);
-    if (asprintf(&c->head, "HTTP/1.1 %s\r\nServer: slow_store\r\nx-amz-request-id: %016lX\r\n%sContent-Length: %zu\r\n\r\n",
-                 range ? "206 Partial Content" : "200 OK", count.requests, headers, end - from) < 0)
+    snprintf(headers, sizeof headers,
+             "ETag: %s\r\nLast-Modified: Sun, 01 Nov 2026 00:00:00 GMT\r\nAccept-Ranges: bytes\r\n%s", etag,
+             part);
+    if (asprintf(
+            &c->head,
+            "HTTP/1.1 %s\r\nServer: slow_store\r\nx-amz-request-id: %016lX\r\n%sContent-Length: %zu\r\n\r\n",
+            range ? "206 Partial Content" : "200 OK", count.requests, headers, end - from) < 0)
         die("asprintf");
     c->head_bytes = strlen(c->head);
     if (only_head) return;
@@ -244,12 +266,15 @@ static void parameter(const char *query, const char *name, char *out, size_t roo
 {
     const size_t length = strlen(name);
     size_t n = 0;
-    while (*query && !(strncmp(query, name, length) == 0 && query[length] == '=')) query += strcspn(query, "&"), query += *query == '&';
+    while (*query && !(strncmp(query, name, length) == 0 && query[length] == '='))
+        query += strcspn(query, "&"), query += *query == '&';
     if (*query) {
         unsigned byte;
         for (query += length + 1; *query && *query != '&' && n + 1 < room; query++) {
-            if (*query == '%' && sscanf(query + 1, "%2x", &byte) == 1) out[n++] = (char)byte, query += 2;
-            else out[n++] = *query;
+            if (*query == '%' && sscanf(query + 1, "%2x", &byte) == 1)
+                out[n++] = (char)byte, query += 2;
+            else
+                out[n++] = *query;
         }
     }
     out[n] = 0;
@@ -264,18 +289,23 @@ static void answer_list(client *c, const char *query)
     parameter(query, "continuation-token", token, sizeof token);
     FILE *const out = open_memstream(&body, &length);
     if (!out) die("open_memstream");
-    fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult><EncodingType>url</EncodingType>", out);
+    fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult><EncodingType>url</EncodingType>",
+          out);
     for (i = (size_t)atol(token); i < object_count && listed < KEYS_A_PAGE; i++) {
         if (strncmp(objects[i].key, prefix, strlen(prefix)) != 0) continue;
         fputs("<Contents><Key>", out);
         for (const char *k = objects[i].key; *k; k++) {
-            if (isalnum((unsigned char)*k) || strchr("-._~/", *k)) fputc(*k, out);
-            else fprintf(out, "%%%02X", (unsigned char)*k);
+            if (isalnum((unsigned char)*k) || strchr("-._~/", *k))
+                fputc(*k, out);
+            else
+                fprintf(out, "%%%02X", (unsigned char)*k);
         }
-        fprintf(out, "</Key><ETag>&quot;%016zx%016zx&quot;</ETag><Size>%zu</Size></Contents>", i, objects[i].size, objects[i].size);
+        fprintf(out, "</Key><ETag>&quot;%016zx%016zx&quot;</ETag><Size>%zu</Size></Contents>", i,
+                objects[i].size, objects[i].size);
         listed++;
     }
-    fprintf(out, "<KeyCount>%zu</KeyCount><IsTruncated>%s</IsTruncated>", listed, i < object_count ? "true" : "false");
+    fprintf(out, "<KeyCount>%zu</KeyCount><IsTruncated>%s</IsTruncated>", listed,
+            i < object_count ? "true" : "false");
     if (i < object_count) fprintf(out, "<NextContinuationToken>%zu</NextContinuationToken>", i);
     fputs("</ListBucketResult>", out);
     fclose(out);
@@ -287,10 +317,11 @@ static void answer_counts(client *c)
 {
     char body[512];
     snprintf(body, sizeof body,
-             "{\"requests\": %ld, \"gets\": %ld, \"lists\": %ld, \"ranges\": %ld, \"connections\": %ld, \"bytes\": %ld, \"throttled\": %ld, "
+             "{\"requests\": %ld, \"gets\": %ld, \"lists\": %ld, \"ranges\": %ld, \"connections\": %ld, "
+             "\"bytes\": %ld, \"throttled\": %ld, "
              "\"resets\": %ld, \"distinct\": %ld, \"most_in_flight\": %ld}\n",
-             count.requests, count.gets, count.lists, count.ranges, count.connections, count.bytes, count.throttled, count.resets,
-             count.distinct, count.most_in_flight);
+             count.requests, count.gets, count.lists, count.ranges, count.connections, count.bytes,
+             count.throttled, count.resets, count.distinct, count.most_in_flight);
     count = (counts){.in_flight = count.in_flight};
     for (size_t i = 0; i < object_count; i++) objects[i].asked = false;
     answer(c, "200 OK", "Content-Type: application/json\r\n", body, false);
@@ -301,8 +332,10 @@ static void percent_undo(char *text)
     char *to = text;
     unsigned byte;
     for (; *text; text++) {
-        if (*text == '%' && sscanf(text + 1, "%2x", &byte) == 1) *to++ = (char)byte, text += 2;
-        else *to++ = *text;
+        if (*text == '%' && sscanf(text + 1, "%2x", &byte) == 1)
+            *to++ = (char)byte, text += 2;
+        else
+            *to++ = *text;
     }
     *to = 0;
 }
@@ -324,11 +357,16 @@ static bool prepare(client *c)
     if (*query) *query++ = 0;
     char *key = strchr(target + 1, '/');
     const bool only_head = strcmp(method, "HEAD") == 0;
-    if (option.throttle > 0 && chance() < option.throttle) count.throttled++, refuse(c, "503 Slow Down", "SlowDown", only_head);
-    else if (strcmp(method, "GET") != 0 && !only_head) refuse(c, "405 Method Not Allowed", "MethodNotAllowed", false);
-    else if (key && key[1]) count.gets++, percent_undo(++key), answer_object(c, key, only_head);
-    else if (only_head) answer(c, "200 OK", "", "", true);
-    else count.lists++, answer_list(c, query);
+    if (option.throttle > 0 && chance() < option.throttle)
+        count.throttled++, refuse(c, "503 Slow Down", "SlowDown", only_head);
+    else if (strcmp(method, "GET") != 0 && !only_head)
+        refuse(c, "405 Method Not Allowed", "MethodNotAllowed", false);
+    else if (key && key[1])
+        count.gets++, percent_undo(++key), answer_object(c, key, only_head);
+    else if (only_head)
+        answer(c, "200 OK", "", "", true);
+    else
+        count.lists++, answer_list(c, query);
     return true;
 }
 
@@ -369,7 +407,8 @@ static void watch(client *c, bool writing)
 {
     if (c->writing == writing) return;
     c->writing = writing;
-    epoll_ctl(poller, EPOLL_CTL_MOD, c->fd, &(struct epoll_event){.events = EPOLLIN | (writing ? EPOLLOUT : 0u), .data.ptr = c});
+    epoll_ctl(poller, EPOLL_CTL_MOD, c->fd,
+              &(struct epoll_event){.events = EPOLLIN | (writing ? EPOLLOUT : 0u), .data.ptr = c});
 }
 
 /* As much as the socket takes. */
@@ -377,7 +416,8 @@ static void write_on(client *c)
 {
     ssize_t n = 0;
     while (c->sent_bytes < c->head_bytes) {
-        n = send(c->fd, c->head + c->sent_bytes, c->head_bytes - c->sent_bytes, MSG_NOSIGNAL | (c->body_left ? MSG_MORE : 0));
+        n = send(c->fd, c->head + c->sent_bytes, c->head_bytes - c->sent_bytes,
+                 MSG_NOSIGNAL | (c->body_left ? MSG_MORE : 0));
         if (n < 0) break;
         c->sent_bytes += (size_t)n;
     }
@@ -395,8 +435,10 @@ static void write_on(client *c)
         if (!c->cut) return;
         setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
         leave(c);
-    } else if (n < 0 && errno == EAGAIN) watch(c, true);
-    else leave(c);
+    } else if (n < 0 && errno == EAGAIN)
+        watch(c, true);
+    else
+        leave(c);
 }
 
 static void read_on(client *c)
@@ -435,8 +477,10 @@ static void answer_who_is_due(void)
     for (const double now = seconds(); queued && queue[0]->due <= now;) {
         client *const c = dequeue();
         c->waiting = false;
-        if (c->fd < 0) leave(c);
-        else write_on(c);
+        if (c->fd < 0)
+            leave(c);
+        else
+            write_on(c);
     }
 }
 
@@ -446,12 +490,17 @@ static _Noreturn void serve(int listener)
     for (;;) {
         double left = queued ? queue[0]->due - seconds() : 1;
         if (left < 0) left = 0;
-        const int n = epoll_pwait2(poller, event, EVENTS, &(struct timespec){(time_t)left, (long)((left - floor(left)) * 1e9)}, NULL);
+        const int n =
+            epoll_pwait2(poller, event, EVENTS,
+                         &(struct timespec){(time_t)left, (long)((left - floor(left)) * 1e9)}, NULL);
         for (int i = 0; i < n; i++) {
             client *const c = event[i].data.ptr;
-            if (!c) accept_all(listener);
-            else if (event[i].events & EPOLLOUT) write_on(c);
-            else read_on(c);
+            if (!c)
+                accept_all(listener);
+            else if (event[i].events & EPOLLOUT)
+                write_on(c);
+            else
+                read_on(c);
         }
         answer_who_is_due();
     }
@@ -459,9 +508,13 @@ static _Noreturn void serve(int listener)
 
 static void take_option(const char *text)
 {
-    const struct { const char *name; double *to; } number[] = {{"port=", &option.port}, {"objects=", &option.objects}, {"bytes=", &option.bytes},
-        {"ms=", &option.ms}, {"sigma=", &option.sigma}, {"tail=", &option.tail}, {"tail_ms=", &option.tail_ms}, {"throttle=", &option.throttle},
-        {"reset=", &option.reset}, {"seed=", &option.seed}};
+    const struct {
+        const char *name;
+        double *to;
+    } number[] = {{"port=", &option.port},       {"objects=", &option.objects},   {"bytes=", &option.bytes},
+                  {"ms=", &option.ms},           {"sigma=", &option.sigma},       {"tail=", &option.tail},
+                  {"tail_ms=", &option.tail_ms}, {"throttle=", &option.throttle}, {"reset=", &option.reset},
+                  {"seed=", &option.seed}};
     for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
         const size_t length = strlen(number[i].name);
         if (strncmp(text, number[i].name, length) != 0) continue;
@@ -481,11 +534,15 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) take_option(argv[i]);
     signal(SIGPIPE, SIG_IGN);
     if ((bodies = memfd_create("bodies", MFD_CLOEXEC)) < 0) die("memfd_create");
-    if (option.folder) load_folder(option.folder, "");
-    else make_objects();
+    if (option.folder)
+        load_folder(option.folder, "");
+    else
+        make_objects();
     qsort(objects, object_count, sizeof *objects, by_key);
 
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)option.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)option.port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));

@@ -3,12 +3,16 @@
  * One JSON object a line, one line back for each but "get":
  *
  *     {"do": "open", "endpoint": "http://127.0.0.1:9000", ...}   status; the fields of stk_source_config
- *     {"do": "get", "address": "s3://b/k", "offset": 0, "size": 10, "etag": "...", "capacity": 100}   nothing yet
- *     {"do": "wait", "seconds": 60}     a list: what became of each get, in the order in which they were asked
- *     {"do": "list", "address": "s3://b/prefix", "most": 10}     {"do": "put", "address": "s3://b/k", "text": "..."}
+ *     {"do": "get", "address": "s3://b/k", "offset": 0, "size": 10, "etag": "...", "capacity": 100}   nothing
+ * yet
+ *     {"do": "wait", "seconds": 60}     a list: what became of each get, in the order in which they were
+ * asked
+ *     {"do": "list", "address": "s3://b/prefix", "most": 10}     {"do": "put", "address": "s3://b/k", "text":
+ * "..."}
  *     {"do": "metrics"}
  *     {"do": "close"}                   open files, threads and resident memory after it
- *     {"do": "names", "fail": 3}        host names below .probe are 127.0.0.1, after so many failures of the resolver
+ *     {"do": "names", "fail": 3}        host names below .probe are 127.0.0.1, after so many failures of the
+ * resolver
  *
  * Not here: any judgement.  The tests know what must come. */
 #include <dirent.h>
@@ -36,8 +40,8 @@ static size_t pending_count;
 
 static atomic_int names_to_fail;
 
-int getaddrinfo(const char *restrict node, const char *restrict service, const struct addrinfo *restrict hints,
-                struct addrinfo **restrict out)
+int getaddrinfo(const char *restrict node, const char *restrict service,
+                const struct addrinfo *restrict hints, struct addrinfo **restrict out)
 {
     typedef int resolve(const char *, const char *, const struct addrinfo *, struct addrinfo **);
     union {
@@ -68,7 +72,10 @@ static stk_str text_of(json_t *line, const char *name)
     return value ? (stk_str){json_string_value(value), json_string_length(value)} : (stk_str){NULL, 0};
 }
 
-static const char *word_of(json_t *line, const char *name) { return json_string_value(json_object_get(line, name)); }
+static const char *word_of(json_t *line, const char *name)
+{
+    return json_string_value(json_object_get(line, name));
+}
 
 static int64_t number_of(json_t *line, const char *name, int64_t otherwise)
 {
@@ -79,7 +86,7 @@ static int64_t number_of(json_t *line, const char *name, int64_t otherwise)
 static const char *name_of(stk_status status)
 {
     switch (status) {
-#define CASE(name, number, text) \
+#define CASE(name, number, text)                                                                             \
     case name: return #name;
         STK_STATUS_MAP(CASE)
 #undef CASE
@@ -96,8 +103,9 @@ static json_t *words(const char *text)
 
 static json_t *outcome(stk_status status, const stk_error *err)
 {
-    return json_pack("{s:s, s:i, s:o, s:o}", "status", name_of(status), "code", status < 0 ? err->code : 0, "message",
-                     words(status < 0 ? err->message : ""), "file", words(status < 0 ? err->file : ""));
+    return json_pack("{s:s, s:i, s:o, s:o}", "status", name_of(status), "code", status < 0 ? err->code : 0,
+                     "message", words(status < 0 ? err->message : ""), "file",
+                     words(status < 0 ? err->file : ""));
 }
 
 /* --- what is done --- */
@@ -107,19 +115,19 @@ static void do_open(json_t *line)
     stk_error err;
     const char *const addressing = word_of(line, "addressing");
     const stk_source_config config = {.file_threads = 1,
-        .io_threads = (int)number_of(line, "io_threads", 1),
-        .endpoint = word_of(line, "endpoint"),
-        .region = word_of(line, "region"),
-        .profile_name = word_of(line, "profile_name"),
-        .ca = word_of(line, "ca"),
-        .addressing = !addressing                    ? STK_ADDRESSING_AUTO
-                      : strcmp(addressing, "virtual") ? STK_ADDRESSING_PATH
-                                                      : STK_ADDRESSING_VIRTUAL,
-        .requester_pays = json_is_true(json_object_get(line, "requester_pays")),
-        .hedge = json_is_true(json_object_get(line, "hedge")),
-        .anonymous = json_is_true(json_object_get(line, "anonymous")),
-        .cache_path = word_of(line, "cache_path"),
-        .cache_bytes = (uint64_t)number_of(line, "cache_bytes", 0)};
+                                      .io_threads = (int)number_of(line, "io_threads", 1),
+                                      .endpoint = word_of(line, "endpoint"),
+                                      .region = word_of(line, "region"),
+                                      .profile_name = word_of(line, "profile_name"),
+                                      .ca = word_of(line, "ca"),
+                                      .addressing = !addressing                     ? STK_ADDRESSING_AUTO
+                                                    : strcmp(addressing, "virtual") ? STK_ADDRESSING_PATH
+                                                                                    : STK_ADDRESSING_VIRTUAL,
+                                      .requester_pays = json_is_true(json_object_get(line, "requester_pays")),
+                                      .hedge = json_is_true(json_object_get(line, "hedge")),
+                                      .anonymous = json_is_true(json_object_get(line, "anonymous")),
+                                      .cache_path = word_of(line, "cache_path"),
+                                      .cache_bytes = (uint64_t)number_of(line, "cache_bytes", 0)};
     const stk_status status = stk_source_open(&source, &config, &err);
     print_line(outcome(status, &err));
 }
@@ -130,9 +138,13 @@ static void do_get(json_t *line)
     pending = realloc(pending, (pending_count + 1) * sizeof *pending);
     CHECK(a && pending);
     a->line = json_incref(line);
-    a->request = (stk_request){.address = text_of(line, "address"), .etag = text_of(line, "etag"),
-        .offset = (uint64_t)number_of(line, "offset", 0), .size_bytes = (uint64_t)number_of(line, "size", -1),
-        .priority = pending_count, .capacity_bytes = (size_t)number_of(line, "capacity", 1 << 20), .owner = a};
+    a->request = (stk_request){.address = text_of(line, "address"),
+                               .etag = text_of(line, "etag"),
+                               .offset = (uint64_t)number_of(line, "offset", 0),
+                               .size_bytes = (uint64_t)number_of(line, "size", -1),
+                               .priority = pending_count,
+                               .capacity_bytes = (size_t)number_of(line, "capacity", 1 << 20),
+                               .owner = a};
     CHECK(a->request.buffer = malloc(a->request.capacity_bytes + STK_PAD_BYTES));
     pending[pending_count++] = a;
     stk_source_submit(source, &a->request);
@@ -144,7 +156,8 @@ static json_t *what_came(const asked *a)
     if (!a->back) return json_pack("{s:s}", "status", "not back in time");
     json_t *const came = outcome(r->status, &r->error);
     char hash[17] = "";
-    if (r->status == STK_OK) snprintf(hash, sizeof hash, "%016llx", (unsigned long long)XXH3_64bits(r->buffer, r->got_bytes));
+    if (r->status == STK_OK)
+        snprintf(hash, sizeof hash, "%016llx", (unsigned long long)XXH3_64bits(r->buffer, r->got_bytes));
     json_object_set_new(came, "got", json_integer((json_int_t)r->got_bytes));
     json_object_set_new(came, "total", json_integer((json_int_t)r->total_bytes));
     json_object_set_new(came, "xxh3", json_string(hash));
@@ -184,8 +197,9 @@ typedef struct listing {
 static bool found(void *context, const stk_source_entry *entry)
 {
     listing *const l = context;
-    json_array_append_new(l->entries, json_pack("[s%, s%, I]", entry->key.data, entry->key.size_bytes, entry->etag.data,
-                                                entry->etag.size_bytes, (json_int_t)entry->size_bytes));
+    json_array_append_new(l->entries,
+                          json_pack("[s%, s%, I]", entry->key.data, entry->key.size_bytes, entry->etag.data,
+                                    entry->etag.size_bytes, (json_int_t)entry->size_bytes));
     return json_array_size(l->entries) < l->most;
 }
 
@@ -203,8 +217,8 @@ static void do_put(json_t *line)
 {
     stk_error err;
     const stk_str text = text_of(line, "text");
-    const stk_status status =
-        stk_source_put(source, text_of(line, "address"), (stk_bytes){(const uint8_t *)text.data, text.size_bytes}, &err);
+    const stk_status status = stk_source_put(source, text_of(line, "address"),
+                                             (stk_bytes){(const uint8_t *)text.data, text.size_bytes}, &err);
     print_line(outcome(status, &err));
 }
 
@@ -216,11 +230,13 @@ static void do_metrics(void)
 #define RETRY(name, text) json_object_set_new(retries, text, json_integer((json_int_t)m.retries[name]));
     STK_RETRY_MAP(RETRY)
 #undef RETRY
-    print_line(json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "requests", (json_int_t)m.requests, "bytes",
-                         (json_int_t)m.bytes, "connections", (json_int_t)m.connections, "in_flight", (json_int_t)m.in_flight,
-                         "hedges_sent", (json_int_t)m.hedges_sent, "hedges_won", (json_int_t)m.hedges_won, "refreshes",
-                         (json_int_t)m.credential_refreshes, "cache_hits", (json_int_t)m.cache_hits, "cache_misses",
-                         (json_int_t)m.cache_misses, "first_bytes", (json_int_t)m.first_byte.count, "retries", retries));
+    print_line(json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "requests",
+                         (json_int_t)m.requests, "bytes", (json_int_t)m.bytes, "connections",
+                         (json_int_t)m.connections, "in_flight", (json_int_t)m.in_flight, "hedges_sent",
+                         (json_int_t)m.hedges_sent, "hedges_won", (json_int_t)m.hedges_won, "refreshes",
+                         (json_int_t)m.credential_refreshes, "cache_hits", (json_int_t)m.cache_hits,
+                         "cache_misses", (json_int_t)m.cache_misses, "first_bytes",
+                         (json_int_t)m.first_byte.count, "retries", retries));
 }
 
 static int entries_of(const char *folder)
@@ -240,25 +256,34 @@ static void do_close(void)
     FILE *const file = fopen("/proc/self/statm", "r");
     CHECK(file && fscanf(file, "%*d %ld", &pages) == 1);
     fclose(file);
-    print_line(json_pack("{s:i, s:i, s:I, s:I}", "files", entries_of("/proc/self/fd"), "threads", entries_of("/proc/self/task"), "resident",
-                         (json_int_t)pages * sysconf(_SC_PAGESIZE), "held", (json_int_t)stk_alloc_bytes(STK_TAG_SOURCE)));
+    print_line(json_pack("{s:i, s:i, s:I, s:I}", "files", entries_of("/proc/self/fd"), "threads",
+                         entries_of("/proc/self/task"), "resident", (json_int_t)pages * sysconf(_SC_PAGESIZE),
+                         "held", (json_int_t)stk_alloc_bytes(STK_TAG_SOURCE)));
 }
 
 static void do_line(json_t *line)
 {
     const char *const what = word_of(line, "do");
     CHECK(what);
-    if (strcmp(what, "open") == 0) do_open(line);
-    else if (strcmp(what, "get") == 0) do_get(line);
-    else if (strcmp(what, "wait") == 0) do_wait(line);
-    else if (strcmp(what, "list") == 0) do_list(line);
-    else if (strcmp(what, "put") == 0) do_put(line);
-    else if (strcmp(what, "metrics") == 0) do_metrics();
-    else if (strcmp(what, "close") == 0) do_close();
+    if (strcmp(what, "open") == 0)
+        do_open(line);
+    else if (strcmp(what, "get") == 0)
+        do_get(line);
+    else if (strcmp(what, "wait") == 0)
+        do_wait(line);
+    else if (strcmp(what, "list") == 0)
+        do_list(line);
+    else if (strcmp(what, "put") == 0)
+        do_put(line);
+    else if (strcmp(what, "metrics") == 0)
+        do_metrics();
+    else if (strcmp(what, "close") == 0)
+        do_close();
     else if (strcmp(what, "names") == 0) {
         atomic_store(&names_to_fail, (int)number_of(line, "fail", 0));
         print_line(json_true());
-    } else CHECK_MSG(false, "nothing is called %s", what);
+    } else
+        CHECK_MSG(false, "nothing is called %s", what);
 }
 
 int main(void)
