@@ -8,8 +8,8 @@
  * How even it is, for any stretch of draws: of two sets, each has its share within one sample. Below the
  * root a side is off by less than one sample and its share of what the node above is off by. The tree
  * halves the sets by their rates, from the largest on, so a side of several sets has at most two thirds of
- * its node: it is off by less than three samples, and a set by less than four, however many there are. No
- * 1,000 draws were found that are off by two and a half.
+ * its node: it is off by less than three samples, and a set by less than four, however many there are. Of
+ * 1,000 draws of mixes at random the most was 2.4, of mixes that were bred for it 2.75.
  *
  * Two-way splits cannot bring every set within one. Of three, let two share a node, b to c with b + c = 1,
  * that has n draws in one window and n + 1 in another. For both to have two counts only, n * b and
