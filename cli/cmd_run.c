@@ -29,17 +29,30 @@ typedef struct trainer {
     pthread_t thread;
     bool started;
     struct run *run;
-    stk_reader *reader;
+    stk_reader *reader, *eval_reader;
     uint32_t rank;
     stk_ns train_ns, wait_ns, first_wait_ns, ended_ns;
+    stk_ns eval_ns, eval_wait_ns;
+    bool evaluated;
     stk_state state;   /* after the last micro-batch */
     stk_status status; /* the last outcome of next */
     stk_error error;
 } trainer;
 
+/* Evaluations between the steps. */
+typedef struct evaluations {
+    uint64_t every;        /* steps; 0: none */
+    uint64_t micro_count;  /* of a rank in one */
+    uint8_t (*digest)[16]; /* of the first one's, by micro-batch of a rank, then rank */
+    atomic_uint_fast64_t done;      /* micro-batches of all ranks and evaluations */
+    atomic_uint_fast64_t different; /* of them: not as in the first one */
+} evaluations;
+
 typedef struct run {
     stk_engine *engine;
+    stk_reader *reader; /* of rank 0: for what is the same on all */
     trainer *trainer;
+    evaluations eval;
     uint32_t ranks;
     uint64_t first, end;  /* micro-batches of one rank: those before a resume, and where this call ends */
     uint64_t first_step, step_count; /* where this call begins; steps of the whole run */
@@ -64,18 +77,48 @@ static void simulate_step(run *r, stk_ns time)
         sleep_for(left < 50 * STK_MS ? left : 50 * STK_MS);
 }
 
-/* One micro-batch: its digest, "training", its state. */
-static void use_batch(trainer *t, stk_batch *batch)
+/* One micro-batch: its digest, "training", its state.  True: an evaluation comes behind it. */
+static bool use_batch(trainer *t, stk_batch *batch)
 {
     run *const r = t->run;
     stk_batch_info info;
     stk_batch_info_get(batch, &info);
-    const uint64_t number = stk_engine_micros_before(r->engine, info.step) + info.micro;
+    const uint64_t number = stk_reader_micros_before(r->reader, info.step) + info.micro;
     stk_batch_digest(batch, r->digest[(number - r->first) * r->ranks + t->rank]);
     stk_batch_state(batch, &t->state);
     const stk_ns given = now();
     simulate_step(r, r->step_ns / (stk_ns)info.micro_count);
     t->train_ns += now() - given;
+    return r->eval.every && info.micro + 1 == info.micro_count && (info.step + 1) % r->eval.every == 0;
+}
+
+/* A whole evaluation of a rank, in the middle of training.  False: it is over, or has failed (status). */
+static bool evaluate(trainer *t)
+{
+    evaluations *const e = &t->run->eval;
+    const stk_ns began = now();
+    t->status = stk_reader_rewind(t->eval_reader, &t->error);
+    while (t->status >= 0 && !atomic_load(&t->run->stop)) {
+        stk_batch *batch;
+        const stk_ns asked = now();
+        t->status = stk_reader_next(t->eval_reader, &batch, 50 * STK_MS, &t->error);
+        t->eval_wait_ns += now() - asked;
+        if (t->status == STK_END) break;
+        if (t->status != STK_OK) continue;
+        stk_batch_info info;
+        uint8_t digest[16];
+        stk_batch_info_get(batch, &info);
+        stk_batch_digest(batch, digest);
+        stk_batch_release(&batch);
+        const uint64_t number = stk_reader_micros_before(t->eval_reader, info.step) + info.micro;
+        uint8_t *const first = e->digest[number * t->run->ranks + t->rank];
+        if (!t->evaluated) memcpy(first, digest, 16);
+        else if (memcmp(first, digest, 16) != 0) atomic_fetch_add(&e->different, 1);
+        atomic_fetch_add(&e->done, 1);
+    }
+    t->evaluated = true;
+    t->eval_ns += now() - began;
+    return t->status == STK_END;
 }
 
 static void *train(void *context)
@@ -91,10 +134,11 @@ static void *train(void *context)
         if (used == r->first) t->first_wait_ns = t->wait_ns;
         if (t->status == STK_AGAIN) continue;
         if (t->status != STK_OK) break;
-        use_batch(t, batch);
+        const bool evaluates = use_batch(t, batch);
         stk_batch_release(&batch);
         used++;
         atomic_fetch_add(&r->done, 1);
+        if (evaluates && !evaluate(t)) break;
     }
     /* A failed rank ends the others too. */
     if (t->status < 0) atomic_store(&r->stop, true);
@@ -109,7 +153,7 @@ static uint64_t step_of(const run *r, uint64_t micros)
     uint64_t low = r->first_step, high = r->step_count + 1;
     while (high - low > 1) {
         const uint64_t middle = low + (high - low) / 2;
-        if (stk_engine_micros_before(r->engine, middle) <= micros) low = middle;
+        if (stk_reader_micros_before(r->reader, middle) <= micros) low = middle;
         else high = middle;
     }
     return low;
@@ -137,6 +181,7 @@ static int train_all(run *r)
         t->run = r;
         t->rank = count;
         t->reader = stk_engine_reader(r->engine, count);
+        t->eval_reader = stk_engine_eval_reader(r->engine, count);
         stk_reader_state(t->reader, &t->state);
         if (pthread_create(&t->thread, NULL, train, t)) break;
         t->started = true;
@@ -161,7 +206,10 @@ static int train_all(run *r)
 /* --- the result --- */
 
 typedef struct result {
-    stk_metrics metrics;
+    stk_metrics metrics, eval;
+    uint64_t evaluations; /* whole ones */
+    bool eval_differs;    /* from one to the next */
+    stk_ns eval_ns, eval_wait_ns;            /* means over the ranks */
     stk_ns wall_ns;                          /* from open to the end */
     stk_ns train_ns, wait_ns, first_wait_ns; /* means over the ranks, so that they add up to the wall clock */
     stk_ns all_train_ns;                     /* summed over the ranks, as the stages are over threads */
@@ -170,6 +218,7 @@ typedef struct result {
     uint32_t workers; /* that could run at once */
     bool is_inline;
     char digest[33]; /* "" unless the run came to its end */
+    char eval_digest[33];
     char state[STK_STATE_TEXT_MAX];
 } result;
 
@@ -228,6 +277,13 @@ static json_t *result_json(const result *r)
     json_object_set_new(root, "failures",
                         json_pack("{s:I, s:o}", "masked", (json_int_t)m->masked, "by_reason", reasons));
     json_object_set_new(root, "facts_read", json_pack("{s:I, s:I}", "records", (json_int_t)m->records_read, "headers", (json_int_t)m->headers_read));
+    if (r->evaluations)
+        json_object_set_new(root, "eval",
+                            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:b, s:o}", "evaluations", (json_int_t)r->evaluations,
+                                      "samples", (json_int_t)r->eval.samples, "tokens", (json_int_t)r->eval.tokens, "supervised_tokens",
+                                      (json_int_t)r->eval.supervised_tokens, "images", (json_int_t)r->eval.images, "masked",
+                                      (json_int_t)r->eval.masked, "wall_s", seconds(r->eval_ns), "wait_s", seconds(r->eval_wait_ns),
+                                      "same", !r->eval_differs, "digest", r->eval_digest[0] ? json_string(r->eval_digest) : json_null()));
     json_object_set_new(root, "digest", r->digest[0] ? json_string(r->digest) : json_null());
     json_object_set_new(root, "state", json_string(r->state));
     return root;
@@ -294,23 +350,27 @@ static void print_result(const result *r, uint32_t ranks)
     for (unsigned i = 0; i < 64; i++)
         if (m->masked_by_reason[i])
             printf("  %8" PRIu64 "  %s\n", m->masked_by_reason[i], stk_reason_name(i));
+    if (r->evaluations)
+        printf("%" PRIu64 " evaluations%s: %" PRIu64 " samples, %.3f s, %.3f s of it waiting; digest %s\n", r->evaluations,
+               r->eval_differs ? " that differ" : "", r->eval.samples, seconds(r->eval_ns), seconds(r->eval_wait_ns), r->eval_digest);
     printf("verdict: %s\n", verdict_of(r));
     if (r->digest[0]) printf("digest %s\n", r->digest);
 }
 
-/* Over the digests of the micro-batches, by step, rank and micro (docs/determinism.md). */
-static void digest_all(const run *r, char text[33])
+/* Over the digests of micro-batches begin .. end - 1 of each rank, by step, rank and micro (docs/determinism.md).  A resumed run may
+ * begin inside a step: what lies before is not part of it. */
+static void digest_all(const stk_reader *reader, uint8_t (*digest)[16], uint32_t ranks, uint64_t first_step, uint64_t first,
+                       uint64_t end, char text[33])
 {
     XXH3_state_t *const state = XXH3_createState();
     if (!state) return;
     XXH3_128bits_reset(state);
-    /* A resumed run may begin inside a step: what lies before is not part of it. */
-    uint64_t begin = r->first;
-    for (uint64_t s = r->first_step; begin < r->end; s++) {
-        const uint64_t end = stk_engine_micros_before(r->engine, s + 1);
-        for (uint32_t k = 0; k < r->ranks; k++)
-            for (uint64_t m = begin; m < end; m++) XXH3_128bits_update(state, r->digest[(m - r->first) * r->ranks + k], 16);
-        begin = end;
+    uint64_t begin = first;
+    for (uint64_t s = first_step; begin < end; s++) {
+        const uint64_t step_end = stk_reader_micros_before(reader, s + 1);
+        for (uint32_t k = 0; k < ranks; k++)
+            for (uint64_t m = begin; m < step_end; m++) XXH3_128bits_update(state, digest[(m - first) * ranks + k], 16);
+        begin = step_end;
     }
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
@@ -340,12 +400,17 @@ static void sum_up(result *out, const run *r, stk_ns opened)
         out->all_train_ns += t->train_ns;
         out->wait_ns += t->wait_ns;
         out->first_wait_ns += t->first_wait_ns;
+        out->eval_ns += t->eval_ns / r->ranks;
+        out->eval_wait_ns += t->eval_wait_ns / r->ranks;
         if (t->ended_ns > ended) ended = t->ended_ns;
     }
     out->train_ns = out->all_train_ns / r->ranks;
     out->wait_ns /= r->ranks;
     out->first_wait_ns /= r->ranks;
     out->wall_ns = ended - opened;
+    stk_engine_eval_metrics(r->engine, &out->eval);
+    if (r->eval.micro_count) out->evaluations = atomic_load(&r->eval.done) / r->ranks / r->eval.micro_count;
+    out->eval_differs = atomic_load(&r->eval.different) > 0;
     const uint64_t done = atomic_load(&r->done) / r->ranks + r->first;
     out->steps = step_of(r, done) - r->first_step;
     getrusage(RUSAGE_SELF, &usage);
@@ -363,7 +428,9 @@ static int report(const invocation *in, const run *r, result *out, int status)
     const char *const path = flag_of(in, "state");
     if (stk_state_write(state, out->state, sizeof out->state, &err) < 0) return fail_with(&err);
     if (path && stk_state_save(state, path, &err) < 0) return fail_with(&err);
-    if (status == EXIT_DONE) digest_all(r, out->digest);
+    if (status == EXIT_DONE) digest_all(r->reader, r->digest, r->ranks, r->first_step, r->first, r->end, out->digest);
+    if (status == EXIT_DONE && out->evaluations)
+        digest_all(stk_engine_eval_reader(r->engine, 0), r->eval.digest, r->ranks, 0, 0, r->eval.micro_count, out->eval_digest);
     int printed = EXIT_DONE;
     if (flag_of(in, "json"))
         printed = print_json(result_json(out));
@@ -382,8 +449,9 @@ static int stream(const invocation *in, run *r, stk_ns opened)
     result *const out = calloc(1, sizeof *out);
     r->trainer = calloc(r->ranks, sizeof *r->trainer);
     r->digest = calloc((size_t)((r->end - r->first) * r->ranks + 1), 16);
+    r->eval.digest = calloc((size_t)(r->eval.micro_count * r->ranks + 1), 16);
     int status = EXIT_FAILED;
-    if (out && r->trainer && r->digest) {
+    if (out && r->trainer && r->digest && r->eval.digest) {
         status = train_all(r);
         sum_up(out, r, opened);
         status = report(in, r, out, status);
@@ -397,16 +465,18 @@ static int stream(const invocation *in, run *r, stk_ns opened)
 static int run_run(const invocation *in)
 {
     run r = {.ranks = 1};
-    int64_t ranks, step_ms, steps;
+    int64_t ranks, step_ms, steps, eval_every;
     stk_error err;
     if (!number_of(in, "ranks", 1, 4096, 1, &ranks) || !number_of(in, "step-ms", 0, 3600000, 0, &step_ms) ||
-        !number_of(in, "steps", 0, INT64_MAX, INT64_MAX, &steps))
+        !number_of(in, "steps", 0, INT64_MAX, INT64_MAX, &steps) || !number_of(in, "eval-every", 1, INT64_MAX, 0, &eval_every))
         return EXIT_USAGE;
     stk_options options = in->options;
     if (flag_of(in, "serial")) { /* the baseline that people start from */
         options.workers = -1;
         options.prefetch = 1;
     }
+    if (eval_every && !options.eval) return usage_error(in->command, "--eval-every needs `eval` in the configuration");
+    if (!eval_every) options.eval = NULL; /* in->options has it still */
     stk_state state;
     const char *const resume = flag_of(in, "resume");
     const char *const allowed = flag_of(in, "allow-change");
@@ -422,19 +492,23 @@ static int run_run(const invocation *in)
     if (stk_engine_open(&r.engine, &options, all, resume ? &state : NULL, &progress, &err) < 0)
         return fail_with(&err);
     live_line_end();
+    stk_reader *const reader = r.reader = stk_engine_reader(r.engine, 0);
+    r.eval.every = (uint64_t)eval_every;
+    if (eval_every) r.eval.micro_count = stk_reader_micro_count(stk_engine_eval_reader(r.engine, 0));
     /* Where it really begins: behind an allowed change that need not be where the state was taken. */
-    stk_reader_state(stk_engine_reader(r.engine, 0), &state);
+    stk_reader_state(reader, &state);
     if (allowed)
         fprintf(stderr, "stoker run: going on at step %" PRIu64 ", row %" PRIu64 " of epoch %" PRIu64 "\n", state.step, state.rows,
                 state.epoch);
-    r.step_count = stk_engine_step_count(r.engine);
+    r.step_count = stk_reader_step_count(reader);
     r.first_step = state.step;
-    r.first = stk_engine_micros_before(r.engine, state.step) + state.micro;
+    r.first = stk_reader_micros_before(reader, state.step) + state.micro;
     const bool ends = (uint64_t)steps < r.step_count - state.step;
-    r.end = stk_engine_micros_before(r.engine, ends ? state.step + (uint64_t)steps : r.step_count);
+    r.end = stk_reader_micros_before(reader, ends ? state.step + (uint64_t)steps : r.step_count);
     if (r.end < r.first) r.end = r.first; /* no step more, and the state stands inside one */
     const int status = stream(in, &r, opened);
     stk_engine_close(&r.engine);
+    free(r.eval.digest);
     free(r.digest);
     free(r.trainer);
     return status;
@@ -445,6 +519,7 @@ static const flag run_flags[] = {
     {"ranks", "N", "data-parallel ranks, served by one engine"},
     {"step-ms", "T", "what a step of the simulated trainer takes, in milliseconds"},
     {"serial", NULL, "everything one by one inside next: the baseline"},
+    {"eval-every", "N", "evaluate after every N steps: all of `eval`, by the same engine within the same memory"},
     {"digest", NULL, "print only the digest of all micro-batches (--json: as its `digest`)"},
     {"json", NULL, "print one JSON document"},
     {"state", "FILE", "save the state at the end, also of a run that was interrupted or failed"},

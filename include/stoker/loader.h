@@ -1,7 +1,7 @@
 /* loader.h - an engine that makes micro-batches ahead, and the readers that take them.
  *
- * An engine serves a set of readers (one a rank here) over one byte budget and one arena.  A loader is an engine with
- * one reader. */
+ * An engine serves a set of readers over one byte budget and one arena: one a rank, and where the configuration has `eval`
+ * one more a rank for that split.  A loader is an engine with one reader. */
 #ifndef STOKER_LOADER_H
 #define STOKER_LOADER_H
 
@@ -25,9 +25,11 @@ typedef struct stk_engine_ranks {
 } stk_engine_ranks;
 
 /* Open an engine: builds or opens the index, checks the error budget, reads the checkpoint folder, plans, reserves
- * memory.  Making starts at once, step 0 first.
+ * memory.  Making starts at once, step 0 first.  Of the split `eval` all is opened too and its part of the memory
+ * reserved; its micro-batches are made from when they are first asked for, and then before those of training.
  *
- * state      where to go on; NULL: the beginning.  A state of another fingerprint is STK_ERR_STATE.
+ * options    of the run; `memory` and `workers` are these also for `eval`, all else is each split's own.
+ * state      where training goes on; NULL: the beginning.  A state of another fingerprint is STK_ERR_STATE.
  * progress   of the index, may be NULL.
  * Failure: *out is NULL; nothing is left behind.  Options are copied. */
 STK_API STK_MUST_USE stk_status stk_engine_open(stk_engine **out, const stk_options *options, stk_engine_ranks ranks,
@@ -37,32 +39,43 @@ STK_API STK_MUST_USE stk_status stk_engine_open(stk_engine **out, const stk_opti
 /* Lend the reader of a rank of this engine; it dies with the engine.  NULL for a rank that it does not serve. */
 STK_API stk_reader *stk_engine_reader(stk_engine *engine, uint32_t rank);
 
+/* The same for the split `eval`; NULL also where options have none (stk_options_split makes them a run of their own). */
+STK_API stk_reader *stk_engine_eval_reader(stk_engine *engine, uint32_t rank);
+
 /* Wait up to timeout_ns (STK_FOREVER: without limit) for this reader's next micro-batch, in plan order.
  *
  * STK_OK     *out is a batch that the caller owns; give it back with stk_batch_release().
  * STK_AGAIN  none was ready in time; *out is NULL; call again.
- * STK_END    the plan is exhausted; every later call says so too.
+ * STK_END    the plan is exhausted; every later call says so too, until the reader is rewound.
  * < 0        *out is NULL; err (may be NULL) names sample, file, line and stage; later calls say the same.
  *
  * One thread at a time per reader; several readers may be read from several threads. */
 STK_API STK_MUST_USE stk_status stk_reader_next(stk_reader *reader, stk_batch **out, stk_ns timeout_ns, stk_error *err);
 
-/* The state after the last micro-batch which the reader has delivered. */
+/* Go back to where the engine began this split, from the end or from anywhere: each evaluation is a pass of its own, with
+ * the same batches and the whole error budget again.  What was made ahead for this reader and not delivered goes; batches
+ * that it has delivered stay.  Readers of several ranks are each rewound by who reads them.  A reader that stands at the
+ * beginning, and one that has failed, are left as they are; the failure is said again. */
+STK_API STK_MUST_USE stk_status stk_reader_rewind(stk_reader *reader, stk_error *err);
+
+/* The state after the last micro-batch which the reader has delivered: that of its split. */
 STK_API void stk_reader_state(const stk_reader *reader, stk_state *state);
 
-/* What the engine has done and holds.  Any thread. */
-STK_API void stk_engine_metrics(const stk_engine *engine, stk_metrics *metrics);
-
-/* Number of steps of the run, and of micro-batches of one rank in it. */
-STK_API uint64_t stk_engine_step_count(const stk_engine *engine);
-STK_API uint64_t stk_engine_micro_count(const stk_engine *engine);
+/* Number of steps of the reader's split, and of micro-batches of one rank in it. */
+STK_API uint64_t stk_reader_step_count(const stk_reader *reader);
+STK_API uint64_t stk_reader_micro_count(const stk_reader *reader);
 /* Micro-batches of one rank before a step <= steps: where the batch follows a schedule, steps have more and fewer. */
-STK_API uint64_t stk_engine_micros_before(const stk_engine *engine, uint64_t step);
+STK_API uint64_t stk_reader_micros_before(const stk_reader *reader, uint64_t step);
+
+/* What the engine has done and holds: budget, held and peak are of all, the rest is that of training.  Any thread. */
+STK_API void stk_engine_metrics(const stk_engine *engine, stk_metrics *metrics);
+/* The same of `eval`, summed over its passes; zeros where there is none. */
+STK_API void stk_engine_eval_metrics(const stk_engine *engine, stk_metrics *metrics);
 
 /* Stop, join all threads, free; delivered batches live on.  Sets the pointer to NULL. */
 STK_API void stk_engine_close(stk_engine **engine);
 
-/* --- the loader: an engine for one rank --- */
+/* --- the loader: an engine for one rank, of one split --- */
 
 STK_API STK_MUST_USE stk_status stk_loader_open(stk_loader **out, const stk_options *options, uint32_t rank,
                                                 uint32_t world, stk_error *err);

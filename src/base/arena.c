@@ -1,38 +1,58 @@
-/* arena.c - equal slots in a sealed memfd. */
+/* arena.c - slots in a sealed memfd. */
 #include "base/arena.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+typedef struct slots {
+    size_t at_bytes, slot_bytes;
+    int32_t first; /* its lowest number */
+    uint32_t slot_count, free_count;
+    int32_t *free_slot; /* a stack */
+} slots;
+
 struct stk_arena {
     int fd;
     uint8_t *base;
-    size_t slot_bytes, size_bytes;
-    uint32_t free_count;
-    int32_t free_slot[]; /* a stack */
+    size_t size_bytes;
+    uint32_t kind_count;
+    slots kind[STK_ARENA_KINDS];
+    int32_t free_slot[]; /* the stacks, one behind the other */
 };
 
-stk_status stk_arena_create(stk_arena **out, size_t slot_bytes, uint32_t slot_count, stk_error *err)
+/* Lay the kinds out, one behind the other. */
+static stk_status lay_out(stk_arena *a, const stk_arena_kind *kind, stk_error *err)
+{
+    const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    int32_t first = 0;
+    for (uint32_t k = 0; k < a->kind_count; k++) {
+        slots *const s = &a->kind[k];
+        size_t all_bytes;
+        *s = (slots){.at_bytes = a->size_bytes, .first = first, .slot_count = kind[k].slot_count, .free_slot = a->free_slot + first};
+        if (kind[k].slot_bytes <= SIZE_MAX / 2) s->slot_bytes = stk_round_up(kind[k].slot_bytes, page_bytes);
+        if (kind[k].slot_bytes > SIZE_MAX / 2 || stk_mul_overflows(&all_bytes, s->slot_bytes, s->slot_count) ||
+            stk_add_overflows(&a->size_bytes, a->size_bytes, all_bytes) || a->size_bytes > INT64_MAX)
+            return stk_fail(err, STK_ERR_BUDGET, "%u slots of %zu bytes are out of range: lower batch or micro_batch",
+                            kind[k].slot_count, kind[k].slot_bytes);
+        first += (int32_t)s->slot_count;
+        for (uint32_t i = 0; i < s->slot_count; i++) s->free_slot[s->free_count++] = first - 1 - (int32_t)i;
+    }
+    return STK_OK;
+}
+
+stk_status stk_arena_create(stk_arena **out, const stk_arena_kind *kind, uint32_t kind_count, stk_error *err)
 {
     *out = NULL;
-    stk_status status;
+    uint64_t slot_count = 0;
+    for (uint32_t k = 0; k < kind_count; k++) slot_count += kind[k].slot_count;
+    if (slot_count > INT32_MAX)
+        return stk_fail(err, STK_ERR_BUDGET, "%llu slots are too many: lower keep or prefetch", (unsigned long long)slot_count);
     stk_arena *const a = stk_alloc(STK_TAG_ARENA, sizeof *a + slot_count * sizeof *a->free_slot);
-    if (!a) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an arena of %u slots", slot_count);
-
-    const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
-    if (slot_bytes > SIZE_MAX / 2) {
-        status = stk_fail(err, STK_ERR_BUDGET,
-                          "slots of %zu bytes are out of range: lower batch or micro_batch", slot_bytes);
-        goto free_arena;
-    }
-    a->slot_bytes = stk_round_up(slot_bytes, page_bytes);
-    if (stk_mul_overflows(&a->size_bytes, a->slot_bytes, slot_count) || a->size_bytes > INT64_MAX) {
-        status = stk_fail(err, STK_ERR_BUDGET,
-                          "%u slots of %zu bytes are out of range: lower batch or micro_batch", slot_count,
-                          slot_bytes);
-        goto free_arena;
-    }
+    if (!a) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an arena of %llu slots", (unsigned long long)slot_count);
+    a->kind_count = kind_count;
+    stk_status status = lay_out(a, kind, err);
+    if (status < 0) goto free_arena;
     a->fd = memfd_create("stoker-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (a->fd < 0) {
         status = stk_fail_errno(err, "memfd_create");
@@ -52,7 +72,6 @@ stk_status stk_arena_create(stk_arena **out, size_t slot_bytes, uint32_t slot_co
         status = stk_fail_errno(err, "mmap of an arena of %zu bytes", a->size_bytes);
         goto close_fd;
     }
-    for (uint32_t i = 0; i < slot_count; i++) a->free_slot[a->free_count++] = (int32_t)(slot_count - 1 - i);
     *out = a;
     return STK_OK;
 
@@ -71,17 +90,28 @@ void stk_arena_destroy(stk_arena *arena)
     stk_free(arena);
 }
 
-int32_t stk_arena_take(stk_arena *arena)
+/* The kind that a slot is of. */
+static slots *kind_of(stk_arena *arena, int32_t slot)
 {
-    return arena->free_count ? arena->free_slot[--arena->free_count] : -1;
+    slots *s = &arena->kind[arena->kind_count - 1];
+    while (slot < s->first) s--;
+    return s;
+}
+
+int32_t stk_arena_take(stk_arena *arena, uint32_t kind)
+{
+    slots *const s = &arena->kind[kind];
+    return s->free_count ? s->free_slot[--s->free_count] : -1;
 }
 
 void stk_arena_give_back(stk_arena *arena, int32_t slot)
 {
-    arena->free_slot[arena->free_count++] = slot;
+    slots *const s = kind_of(arena, slot);
+    s->free_slot[s->free_count++] = slot;
 }
 
-uint8_t *stk_arena_slot(const stk_arena *arena, int32_t slot)
+uint8_t *stk_arena_slot(stk_arena *arena, int32_t slot)
 {
-    return arena->base + (size_t)slot * arena->slot_bytes;
+    const slots *const s = kind_of(arena, slot);
+    return arena->base + s->at_bytes + (size_t)(slot - s->first) * s->slot_bytes;
 }

@@ -36,11 +36,11 @@ static json_t *letter_text(const char *text)
     return json_string(ascii);
 }
 
-static void write_dead_letter(const stk_engine *engine, const stk_batch *batch, uint32_t at)
+static void write_dead_letter(const stk_lane *lane, const stk_batch *batch, uint32_t at)
 {
     const stk_batch_note *const note = &batch->note[at];
     const stk_recipe_sample *const sample = &batch->recipe.sample[at];
-    const stk_run_set *const set = &engine->run->set[sample->set_index];
+    const stk_run_set *const set = &lane->run->set[sample->set_index];
     const char *const file = set->facts.file[set->facts.record[sample->record_index].file_index];
     json_t *const letter =
         json_pack("{s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:o}", "id", letter_text(note->id), "set",
@@ -53,7 +53,7 @@ static void write_dead_letter(const stk_engine *engine, const stk_batch *batch, 
     const size_t length = strlen(text);
     text[length] = '\n'; /* in place of the NUL: the line goes out in one write */
     /* A full disk must not stop a training run: the sample is also named by the batch and the counters. */
-    if (write(engine->dead_letter_fd, text, length + 1) < 0) errno = 0;
+    if (write(lane->dead_letter_fd, text, length + 1) < 0) errno = 0;
     free(text);
 }
 
@@ -67,39 +67,42 @@ static bool has_masked(const stk_batch *batch)
 /* --- counting --- */
 
 /* Counts a record that was drawn and cannot be used (index: stream); STK_ERR_SPENT when a data set has too many of them. */
-static stk_status count_unusable(stk_engine *engine, const stk_batch *batch, uint32_t at, stk_error *err)
+static stk_status count_unusable(stk_lane *lane, const stk_batch *batch, uint32_t at, stk_error *err)
 {
     const stk_batch_note *const note = &batch->note[at];
     const uint32_t set_index = batch->recipe.sample[at].set_index;
-    stk_set_count *const set = &engine->set_count[set_index];
-    engine->metrics.masked++;
-    engine->metrics.masked_by_reason[note->reason_number]++;
+    stk_set_count *const set = &lane->set_count[set_index];
+    lane->metrics.masked++;
+    lane->metrics.masked_by_reason[note->reason_number]++;
     set->drawn++;
     if (note->reason_number == STK_REASON_OVERLONG) return STK_OK;
     set->unusable++;
-    if (set->unusable <= UNUSABLE_FLOOR || (double)set->unusable <= engine->errors_unusable * (double)set->drawn) return STK_OK;
+    if (set->unusable <= UNUSABLE_FLOOR || (double)set->unusable <= lane->errors_unusable * (double)set->drawn) return STK_OK;
     const stk_status status =
         stk_fail(err, STK_ERR_SPENT, "%llu of %llu records of %s that were drawn are unusable, over errors.unusable: %g; the last one: %s (%s)",
-                 (unsigned long long)set->unusable, (unsigned long long)set->drawn, engine->run->set[set_index].name,
-                 engine->errors_unusable, note->reason, note->message);
+                 (unsigned long long)set->unusable, (unsigned long long)set->drawn, lane->run->set[set_index].name,
+                 lane->errors_unusable, note->reason, note->message);
     stk_error_sample(err, note->id);
     return status;
 }
 
-/* Counts a batch; STK_ERR_SPENT when a data set has lost too many samples. */
-static stk_status count(stk_engine *engine, const stk_batch *batch, stk_error *err)
+/* Counts a batch; STK_ERR_SPENT when a data set has lost too many samples.  Every pass has the whole error budget: a fault that
+ * is found again in each is still one. */
+static stk_status count(stk_lane *lane, const stk_batch *batch, uint64_t pass, stk_error *err)
 {
-    stk_metrics *const m = &engine->metrics;
+    stk_metrics *const m = &lane->metrics;
     stk_status status = STK_OK;
+    if (lane->counted_pass != pass) memset(lane->set_count, 0, lane->run->set_count * sizeof *lane->set_count);
+    lane->counted_pass = pass;
     m->micro_batches++;
     m->images += batch->recipe.media_count;
     for (uint32_t i = 0; i < batch->recipe.sample_count; i++) {
         const stk_recipe_sample *const sample = &batch->recipe.sample[i];
         const stk_batch_note *const note = &batch->note[i];
-        stk_set_count *const set = &engine->set_count[sample->set_index];
+        stk_set_count *const set = &lane->set_count[sample->set_index];
         if (sample->filler) {
             m->filler++;
-            if (note->masked && count_unusable(engine, batch, i, err) < 0) status = STK_ERR_SPENT;
+            if (note->masked && count_unusable(lane, batch, i, err) < 0) status = STK_ERR_SPENT;
             continue;
         }
         set->drawn++;
@@ -114,104 +117,109 @@ static stk_status count(stk_engine *engine, const stk_batch *batch, stk_error *e
         m->masked++;
         m->masked_by_reason[note->reason_number]++;
         if (set->masked <= MASKED_FLOOR ||
-            (double)set->masked <= engine->errors_masked * (double)set->delivered)
+            (double)set->masked <= lane->errors_masked * (double)set->delivered)
             continue;
         status = stk_fail(
             err, STK_ERR_SPENT,
             "%llu of %llu samples of %s were masked, over errors.masked: %g; the last one: %s (%s)",
             (unsigned long long)set->masked, (unsigned long long)set->delivered,
-            engine->run->set[sample->set_index].name, engine->errors_masked, note->reason, note->message);
+            lane->run->set[sample->set_index].name, lane->errors_masked, note->reason, note->message);
         stk_error_sample(err, note->id);
     }
     return status;
 }
 
 /* The state after a micro-batch: whole rows at the end of a step, else where inside it. */
-static void state_after(const stk_engine *engine, uint64_t step, uint32_t micro, stk_state *state)
+static void state_after(const stk_lane *lane, uint64_t step, uint32_t micro, stk_state *state)
 {
-    const stk_plan *const plan = engine->run->plan;
-    const bool ends_step = micro + 1 == stk_plan_micro_count(plan, step, engine->ranks.world);
-    *state = engine->base;
+    const stk_plan *const plan = lane->run->plan;
+    const uint32_t world = lane->engine->ranks.world;
+    const bool ends_step = micro + 1 == stk_plan_micro_count(plan, step, world);
+    *state = lane->base;
     state->step = step + ends_step;
     state->micro = ends_step ? 0 : micro + 1;
-    state->world = ends_step ? 0 : engine->ranks.world;
-    state->micro_rows = ends_step ? 0 : stk_plan_micro_rows(plan, step, engine->ranks.world);
+    state->world = ends_step ? 0 : world;
+    state->micro_rows = ends_step ? 0 : stk_plan_micro_rows(plan, step, world);
     stk_plan_position(plan, state->step, &state->epoch, &state->rows);
 }
 
 /* --- next --- */
 
-static stk_work *made_work(const stk_engine *engine, uint64_t sequence)
+static void fail_lane(stk_lane *lane, stk_status status, const stk_error *error)
 {
-    if (sequence < engine->head || sequence >= engine->taken) return NULL;
-    stk_work *const work = engine->window[sequence % engine->window_count];
-    return work && work->prepared && work->units_left == 0 ? work : NULL;
+    lane->failed = status;
+    lane->failure = *error;
+    pthread_cond_broadcast(&lane->engine->home->ready);
 }
 
-static void fail_engine(stk_engine *engine, stk_status status, const stk_error *error)
+/* What was masked in a settled micro-batch.  The lock is not held meanwhile; the micro-batch stays where it is. */
+static void write_dead_letters(stk_lane *lane, const stk_batch *batch)
 {
-    engine->failed = status;
-    engine->failure = *error;
-    pthread_cond_broadcast(&engine->home->ready);
+    stk_engine_home *const home = lane->engine->home;
+    if (lane->dead_letter_fd < 0 || !has_masked(batch)) return;
+    lane->settling = true;
+    pthread_mutex_unlock(&home->lock);
+    for (uint32_t i = 0; i < batch->recipe.sample_count; i++)
+        if (batch->note[i].masked) write_dead_letter(lane, batch, i);
+    pthread_mutex_lock(&home->lock);
+    lane->settling = false;
+    pthread_cond_broadcast(&home->ready);
 }
 
 /* Account for micro-batches in plan order, as far as `through` and as they are made, whoever their readers
  * are: so what is counted, written and refused does not depend on which reader asks first.  With the lock
  * held. */
-static void settle(stk_engine *engine, uint64_t through)
+static void settle(stk_lane *lane, uint64_t through)
 {
-    while (engine->settled <= through && !engine->settling && engine->failed == STK_OK) {
-        stk_work *const work = made_work(engine, engine->settled);
+    while (lane->settled <= through && lane->settled < lane->taken && !lane->settling && lane->failed == STK_OK) {
+        if (!lane->window[lane->settled % lane->window_count]) { /* rewound past */
+            lane->settled++;
+            continue;
+        }
+        stk_work *const work = stk_lane_made(lane, lane->settled);
         if (!work) return;
         if (work->status < 0) {
-            fail_engine(engine, work->status, &work->error);
+            fail_lane(lane, work->status, &work->error);
             return;
         }
         stk_error error;
-        const stk_status status = count(engine, &work->batch, &error);
-        if (engine->dead_letter_fd >= 0 && has_masked(&work->batch)) {
-            engine->settling = true;
-            pthread_mutex_unlock(&engine->home->lock);
-            for (uint32_t i = 0; i < work->batch.recipe.sample_count; i++)
-                if (work->batch.note[i].masked) write_dead_letter(engine, &work->batch, i);
-            pthread_mutex_lock(&engine->home->lock);
-            engine->settling = false;
-            pthread_cond_broadcast(&engine->home->ready);
-        }
+        const stk_status status = count(lane, &work->batch, work->sequence / lane->pass_count, &error);
+        write_dead_letters(lane, &work->batch);
         if (status < 0)
-            fail_engine(engine, status, &error);
+            fail_lane(lane, status, &error);
         else
-            engine->settled++;
+            lane->settled++;
     }
 }
 
-/* Take a settled micro-batch out of the window.  With the lock held. */
-static void take_out(stk_engine *engine, stk_reader *reader, stk_work *work, stk_batch **out)
+/* Give a reader its micro-batch, which is settled.  With the lock held. */
+static void deliver(stk_reader *reader, stk_work *work, stk_batch **out)
 {
-    stk_engine_home *const home = engine->home;
+    stk_lane *const lane = reader->lane;
+    stk_engine *const engine = lane->engine;
     stk_batch *const batch = &work->batch;
-    state_after(engine, batch->recipe.step, batch->recipe.micro, &batch->after);
+    state_after(lane, batch->recipe.step, batch->recipe.micro, &batch->after);
     reader->state = batch->after;
     reader->next_sequence += engine->ranks.rank_count;
     reader->held++;
     reader->waited_ns = 0;
-    engine->window[work->sequence % engine->window_count] = NULL;
-    while (engine->head < engine->taken && !engine->window[engine->head % engine->window_count])
-        engine->head++;
-    if (engine->metrics.first_batch_ns == 0) engine->metrics.first_batch_ns = stk_now() - engine->opened_ns;
+    stk_lane_take_out(lane, work);
+    lane->asked = ++engine->asks;
+    if (lane->metrics.first_batch_ns == 0) lane->metrics.first_batch_ns = stk_now() - engine->opened_ns;
     atomic_store(&batch->references, 1);
-    atomic_fetch_add(&home->references, 1);
+    atomic_fetch_add(&engine->home->references, 1);
     *out = batch;
-    pthread_cond_broadcast(&home->changed);
+    pthread_cond_broadcast(&engine->home->changed);
 }
 
 /* What a reader waits for, in words: for the error after `timeout`. */
-static stk_status fail_waiting(const stk_engine *engine, const stk_reader *reader, stk_ns waited_ns,
-                               stk_error *err)
+static stk_status fail_waiting(const stk_reader *reader, stk_ns waited_ns, stk_error *err)
 {
+    const stk_lane *const lane = reader->lane;
+    const uint32_t rank_count = lane->engine->ranks.rank_count;
     const double seconds = (double)waited_ns / (double)STK_S;
-    for (uint32_t i = 0; i < engine->ranks.rank_count; i++) {
-        const stk_reader *const other = &engine->reader[i];
+    for (uint32_t i = 0; i < rank_count; i++) {
+        const stk_reader *const other = &lane->reader[i];
         if (other == reader || other->next_sequence >= reader->next_sequence) continue;
         return stk_fail(
             err, STK_ERR_TIMEOUT,
@@ -219,13 +227,13 @@ static stk_status fail_waiting(const stk_engine *engine, const stk_reader *reade
             "behind: read all "
             "ranks, or raise prefetch",
             reader->rank, seconds, other->rank,
-            (unsigned long long)((reader->next_sequence - other->next_sequence) / engine->ranks.rank_count));
+            (unsigned long long)((reader->next_sequence - other->next_sequence) / rank_count));
     }
-    if (engine->tickets.count)
+    if (lane->tickets.count)
         return stk_fail(err, STK_ERR_TIMEOUT,
                         "no batch in %.0f s: waiting for the bytes of media (%zu in flight): look at the "
                         "disk, or raise timeout",
-                        seconds, (size_t)engine->tickets.count);
+                        seconds, (size_t)lane->tickets.count);
     return stk_fail(err, STK_ERR_TIMEOUT,
                     "no batch in %.0f s: the workers did not finish one: raise workers or timeout", seconds);
 }
@@ -235,82 +243,158 @@ static struct timespec monotonic(stk_ns at)
     return (struct timespec){.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
 }
 
+/* Allow what the reader asks for to be taken: its pass, or when inline what it waits for alone.  With the lock held. */
+static void ask(const stk_reader *reader)
+{
+    stk_lane *const lane = reader->lane;
+    stk_engine *const engine = lane->engine;
+    const uint64_t end = engine->inline_workers ? reader->next_sequence + 1 : reader->pass_end;
+    if (lane->waiting == 0) lane->asked = ++engine->asks;
+    if (end <= lane->wanted_end) return;
+    lane->wanted_end = end;
+    /* The first micro-batch of an evaluation is as urgent as the one that the trainer takes next. */
+    if (lane->number == STK_LANE_EVAL)
+        lane->priority = engine->lane[STK_LANE_TRAIN].head - (reader->pass_end - lane->pass_count);
+    pthread_cond_broadcast(&engine->home->changed);
+}
+
+/* The worker that is a reader's own, when inline. */
+static stk_worker *worker_of(const stk_reader *reader)
+{
+    const stk_lane *const lane = reader->lane;
+    return &lane->engine->worker[lane->number * lane->engine->ranks.rank_count + (uint32_t)(reader - lane->reader)];
+}
+
 /* Until the reader's next micro-batch may be taken out (true), or all has failed, or the deadline has come.
  * With the lock held. */
-static bool wait_for_work(stk_engine *engine, stk_reader *reader, stk_ns deadline)
+static bool wait_for_work(stk_reader *reader, stk_ns deadline)
 {
+    stk_lane *const lane = reader->lane;
+    stk_engine *const engine = lane->engine;
     const struct timespec until = monotonic(deadline);
-    if (engine->inline_workers && reader->next_sequence > engine->wanted)
-        engine->wanted = reader->next_sequence;
     for (bool in_time = true;;) {
-        settle(engine, reader->next_sequence);
-        if (reader->next_sequence < engine->settled) return true;
-        if (engine->failed < 0 || engine->stop || !in_time) return false;
-        if (engine->inline_workers &&
-            stk_engine_advance(engine, &engine->worker[reader->rank - engine->ranks.first_rank]))
-            continue;
+        settle(lane, reader->next_sequence);
+        if (reader->next_sequence < lane->settled) return true;
+        if (lane->failed < 0 || engine->stop || !in_time) return false;
+        if (engine->inline_workers && stk_engine_advance(engine, worker_of(reader))) continue;
         in_time = pthread_cond_timedwait(&engine->home->ready, &engine->home->lock, &until) != ETIMEDOUT;
     }
 }
 
 /* Count the wait, and say how it ended.  With the lock held. */
-static stk_status end_wait(stk_engine *engine, stk_reader *reader, bool there, stk_ns waited_ns,
-                           stk_batch **out)
+static stk_status end_wait(stk_reader *reader, bool there, stk_ns waited_ns, stk_batch **out)
 {
-    engine->metrics.wait_ns += waited_ns;
+    stk_lane *const lane = reader->lane;
+    lane->metrics.wait_ns += waited_ns;
     reader->waited_ns += waited_ns;
     if (there) {
-        take_out(engine, reader, made_work(engine, reader->next_sequence), out);
+        deliver(reader, stk_lane_made(lane, reader->next_sequence), out);
         return STK_OK;
     }
-    if (engine->failed < 0) {
-        reader->error = engine->failure;
-        return reader->failed = engine->failed;
+    if (lane->failed < 0) {
+        reader->error = lane->failure;
+        return reader->failed = lane->failed;
     }
-    if (reader->waited_ns < engine->timeout_ns) return STK_AGAIN;
-    return reader->failed = fail_waiting(engine, reader, reader->waited_ns, &reader->error);
+    if (reader->waited_ns < lane->timeout_ns) return STK_AGAIN;
+    return reader->failed = fail_waiting(reader, reader->waited_ns, &reader->error);
+}
+
+/* What a call says before anything else, when a reader is of another process or has failed. */
+static stk_status check_reader(const stk_reader *reader, stk_error *err)
+{
+    const stk_engine *const engine = reader->lane->engine;
+    if (engine->pid != getpid())
+        return stk_fail(err, STK_ERR_FORKED, "the loader was opened by process %d: open one after the fork",
+                        (int)engine->pid);
+    if (reader->failed < 0 && err) *err = reader->error;
+    return reader->failed;
 }
 
 stk_status stk_reader_next(stk_reader *reader, stk_batch **out, stk_ns timeout_ns, stk_error *err)
 {
-    stk_engine *const engine = reader->engine;
+    stk_lane *const lane = reader->lane;
+    stk_engine_home *const home = lane->engine->home;
     *out = NULL;
-    if (engine->pid != getpid())
-        return stk_fail(err, STK_ERR_FORKED, "the loader was opened by process %d: open one after the fork",
-                        (int)engine->pid);
-    if (reader->failed < 0) {
-        if (err) *err = reader->error;
-        return reader->failed;
-    }
-    if (reader->next_sequence >= engine->sequence_end) return STK_END;
+    STK_TRY(check_reader(reader, err));
+    if (reader->next_sequence >= reader->pass_end) return STK_END;
 
     stk_stall("deliver");
-    const stk_ns start = stk_now(), left_ns = engine->timeout_ns - reader->waited_ns;
-    pthread_mutex_lock(&engine->home->lock);
+    const stk_ns start = stk_now(), left_ns = lane->timeout_ns - reader->waited_ns;
+    pthread_mutex_lock(&home->lock);
     const uint32_t held = reader->held;
     stk_status status = STK_ERR_KEEP;
-    if (held <= engine->keep) {
-        const bool there =
-            wait_for_work(engine, reader, start + (timeout_ns < left_ns ? timeout_ns : left_ns));
-        status = end_wait(engine, reader, there, stk_now() - start, out);
+    if (held <= lane->keep) {
+        ask(reader);
+        lane->waiting++;
+        const bool there = wait_for_work(reader, start + (timeout_ns < left_ns ? timeout_ns : left_ns));
+        lane->waiting--;
+        status = end_wait(reader, there, stk_now() - start, out);
     }
-    pthread_mutex_unlock(&engine->home->lock);
+    pthread_mutex_unlock(&home->lock);
     if (status == STK_ERR_KEEP)
         return stk_fail(err, status, "rank %u holds %u batches, and keep is %u: release some, or raise keep",
-                        reader->rank, held, engine->keep);
+                        reader->rank, held, lane->keep);
     if (status < 0 && err) *err = reader->error;
     return status;
 }
 
-stk_reader *stk_engine_reader(stk_engine *engine, uint32_t rank)
+stk_status stk_reader_rewind(stk_reader *reader, stk_error *err)
+{
+    stk_lane *const lane = reader->lane;
+    stk_engine_home *const home = lane->engine->home;
+    STK_TRY(check_reader(reader, err));
+    const uint64_t at = (uint64_t)(reader - lane->reader);
+    if (reader->next_sequence == reader->pass_end - lane->pass_count + at) return STK_OK; /* it stands there */
+    pthread_mutex_lock(&home->lock);
+    /* Another reader's thread may be reading what is about to go. */
+    while (lane->settling) pthread_cond_wait(&home->ready, &home->lock);
+    reader->next_sequence = reader->pass_end + at;
+    reader->pass_end += lane->pass_count;
+    reader->state = lane->start;
+    reader->waited_ns = 0;
+    stk_lane_drop_passed(lane, reader);
+    pthread_cond_broadcast(&home->changed);
+    pthread_mutex_unlock(&home->lock);
+    return STK_OK;
+}
+
+/* --- readers and their splits --- */
+
+static stk_reader *find_reader(stk_engine *engine, uint32_t lane, uint32_t rank)
 {
     const uint32_t at = rank - engine->ranks.first_rank;
-    return rank >= engine->ranks.first_rank && at < engine->ranks.rank_count ? &engine->reader[at] : NULL;
+    const bool served = lane < engine->lane_count && rank >= engine->ranks.first_rank && at < engine->ranks.rank_count;
+    return served ? &engine->lane[lane].reader[at] : NULL;
+}
+
+stk_reader *stk_engine_reader(stk_engine *engine, uint32_t rank)
+{
+    return find_reader(engine, STK_LANE_TRAIN, rank);
+}
+
+stk_reader *stk_engine_eval_reader(stk_engine *engine, uint32_t rank)
+{
+    return find_reader(engine, STK_LANE_EVAL, rank);
 }
 
 void stk_reader_state(const stk_reader *reader, stk_state *state)
 {
     *state = reader->state;
+}
+
+uint64_t stk_reader_step_count(const stk_reader *reader)
+{
+    return stk_plan_step_count(reader->lane->run->plan);
+}
+
+uint64_t stk_reader_micros_before(const stk_reader *reader, uint64_t step)
+{
+    return stk_plan_micros_before(reader->lane->run->plan, step, reader->lane->engine->ranks.world);
+}
+
+uint64_t stk_reader_micro_count(const stk_reader *reader)
+{
+    return stk_reader_micros_before(reader, stk_reader_step_count(reader));
 }
 
 /* --- metrics --- */
@@ -322,38 +406,37 @@ static void add_stage(stk_stage_metrics *sum, const stk_stage_metrics *one)
     sum->bytes += one->bytes;
 }
 
-void stk_engine_metrics(const stk_engine *engine, stk_metrics *metrics)
+static void lane_metrics(const stk_engine *engine, uint32_t number, stk_metrics *metrics)
 {
     *metrics = (stk_metrics){0};
     if (engine->pid != getpid()) return; /* its lock may have been held when the process was forked */
+    if (number >= engine->lane_count) return;
+    const stk_lane *const lane = &engine->lane[number];
     pthread_mutex_lock(&engine->home->lock);
-    *metrics = engine->metrics;
+    *metrics = lane->metrics;
+    metrics->budget_bytes = engine->memory.budget;
+    metrics->held_bytes = engine->held_bytes;
+    metrics->peak_bytes = engine->peak_bytes;
     for (uint32_t i = 0; i < engine->memory.workers; i++) {
-        add_stage(&metrics->decode, &engine->worker[i].decode);
-        add_stage(&metrics->transform, &engine->worker[i].transform);
-        add_stage(&metrics->text, &engine->worker[i].text);
-        add_stage(&metrics->place, &engine->worker[i].place);
+        const stk_worker *const worker = &engine->worker[i];
+        add_stage(&metrics->decode, &worker->done[number].decode);
+        add_stage(&metrics->transform, &worker->done[number].transform);
+        add_stage(&metrics->text, &worker->done[number].text);
+        add_stage(&metrics->place, &worker->done[number].place);
     }
-    if (engine->lazy) stk_lazy_facts_counts(engine->lazy, &metrics->records_read, &metrics->headers_read);
-    for (uint64_t s = engine->head; s < engine->taken; s++) {
-        metrics->ready += made_work(engine, s) != NULL;
-    }
+    if (lane->lazy) stk_lazy_facts_counts(lane->lazy, &metrics->records_read, &metrics->headers_read);
+    for (uint64_t s = lane->head; s < lane->taken; s++) metrics->ready += stk_lane_made(lane, s) != NULL;
     pthread_mutex_unlock(&engine->home->lock);
 }
 
-uint64_t stk_engine_step_count(const stk_engine *engine)
+void stk_engine_metrics(const stk_engine *engine, stk_metrics *metrics)
 {
-    return stk_plan_step_count(engine->run->plan);
+    lane_metrics(engine, STK_LANE_TRAIN, metrics);
 }
 
-uint64_t stk_engine_micros_before(const stk_engine *engine, uint64_t step)
+void stk_engine_eval_metrics(const stk_engine *engine, stk_metrics *metrics)
 {
-    return stk_plan_micros_before(engine->run->plan, step, engine->ranks.world);
-}
-
-uint64_t stk_engine_micro_count(const stk_engine *engine)
-{
-    return stk_plan_micros_before(engine->run->plan, stk_plan_step_count(engine->run->plan), engine->ranks.world);
+    lane_metrics(engine, STK_LANE_EVAL, metrics);
 }
 
 const char *stk_reason_name(unsigned reason)

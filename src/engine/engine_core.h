@@ -1,14 +1,20 @@
-/* engine_core.h - the engine between its files: the window of micro-batches, its threads and its budget.
+/* engine_core.h - the engine between its files: its lanes, their windows of micro-batches, its threads and its budget.
  *
  *     take ──► fetch ──► make ──► deliver
  *
- * The window holds micro-batches in the engine's order: step, then micro, then rank.  They enter in that
- * order (take), their units are made in any order, and each reader takes its own in order.
+ * A lane is a split that the engine serves: training, and `eval` beside it.  All lanes share the threads, the source, the
+ * budget and the arena.  What may be held for long is each lane's own (slots, tickets, window), and what is shared (threads,
+ * working memory) is held by nobody who waits: so a lane whose readers rest never keeps another from going on.
+ *
+ * The window of a lane holds micro-batches in the order step, then micro, then rank, pass after pass: reading a split again
+ * goes on counting (sequence).  They enter in that order (take), their units are made in any order, and each reader takes
+ * its own in order.
  *
  *     unit:  TAKEN -ticket-> FETCHING -bytes arrived-> READY -claim-> MAKING -> MADE
  *
- * One lock guards all of it; it is never held across I/O, decode or a call-back.  Not here: what making is
- * (make.c), delivery, dead letters and error budgets (deliver.c). */
+ * One lock guards all of it; it is never held across I/O, decode or a call-back.  engine.c opens, runs threads and closes;
+ * lane.c opens a lane; window.c has the pieces of work; deliver.c what readers get, dead letters and error budgets; make.c
+ * what making is. */
 #ifndef STK_ENGINE_ENGINE_CORE_H
 #define STK_ENGINE_ENGINE_CORE_H
 
@@ -20,13 +26,24 @@
 #include "engine/make.h"
 #include "engine/tickets.h"
 
+enum { STK_LANES = 2, STK_LANE_TRAIN = 0, STK_LANE_EVAL = 1 };
+
+/* What a lane has of the memory, in bytes. */
+typedef struct stk_lane_memory {
+    size_t slots, tickets;
+    size_t slot_each, object_each; /* of the largest planned micro-batch */
+    size_t largest_record;
+    uint64_t prefetch;
+    uint32_t slot_count, window_count, ticket_count;
+    uint32_t finders; /* index: stream: threads that find facts; else 0 */
+} stk_lane_memory;
+
 /* What memory an engine needs and has (architecture section 8), in bytes. */
 typedef struct stk_memory_plan {
-    size_t budget, slots, tickets, scratch, work; /* slots + tickets + scratch + work <= budget */
-    size_t slot_each, object_each;                /* of the largest planned micro-batch */
-    size_t largest_work, largest_record;          /* of a sample */
-    uint32_t slot_count, window_count, ticket_count, workers;
-    uint32_t finders, finders_most; /* index: stream: threads that find facts; else 0 */
+    size_t budget, scratch, work; /* slots + tickets of all lanes + scratch + work <= budget */
+    size_t largest_work;          /* of a sample of any lane */
+    uint32_t workers;
+    stk_lane_memory lane[STK_LANES];
 } stk_memory_plan;
 
 /* The largest micro-batch, and sample, of some steps. */
@@ -34,6 +51,7 @@ typedef struct stk_forecast {
     size_t slot_bytes;   /* of a micro-batch in the arena */
     size_t object_bytes; /* of a micro-batch outside it: recipe, notes, requests */
     size_t ticket_bytes; /* compressed, of one sample */
+    size_t fetch_bytes;  /* and of a micro-batch */
     size_t work_bytes;   /* of decoding one sample */
     size_t record_bytes; /* of one record */
     size_t maker_bytes;  /* what a thread holds while it makes one sample's text */
@@ -51,9 +69,13 @@ stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_eng
 stk_status stk_forecast_drawn(stk_forecast *forecast, const stk_run *run, uint64_t step, uint32_t rank, uint32_t world,
                               uint32_t micro, stk_error *err) STK_MUST_USE;
 
-/* Size everything from the options and the forecast; STK_ERR_BUDGET with the sum in words. */
-stk_status stk_memory_plan_make(stk_memory_plan *memory, const stk_forecast *forecast,
-                                const stk_options *options, stk_engine_ranks ranks,
+typedef struct stk_lane_needs {
+    const stk_options *options; /* of the split; those of the first lane say what all share: memory and workers */
+    stk_forecast forecast;
+} stk_lane_needs;
+
+/* Size everything from what the lanes need; STK_ERR_BUDGET with the sum in words. */
+stk_status stk_memory_plan_make(stk_memory_plan *memory, const stk_lane_needs *lane, uint32_t lane_count, stk_engine_ranks ranks,
                                 stk_error *err) STK_MUST_USE;
 
 typedef struct stk_set_count {
@@ -61,26 +83,35 @@ typedef struct stk_set_count {
     uint64_t drawn, unusable; /* index: stream: records; over-long ones have an option of their own and are no fault */
 } stk_set_count;
 
+/* The micro-batches of a lane. */
+typedef struct stk_lane_home {
+    stk_batch_home home; /* first */
+    struct stk_engine_home *engine_home;
+    stk_run *run;
+    uint32_t number;     /* of the lane, and of its kind of slots */
+    stk_work *free_work; /* list; guarded by the lock */
+    stk_work *work;      /* all of them */
+    uint32_t work_count;
+} stk_lane_home;
+
 /* Outlives the engine until the last batch is home.  take_back needs nothing else. */
 typedef struct stk_engine_home {
-    stk_batch_home home; /* first */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* for workers: something may be done */
     pthread_cond_t ready;   /* for readers: a micro-batch is made, or all is over */
-    stk_run *run;
     stk_arena *arena;
-    stk_work *free_work; /* list */
-    stk_work *work;      /* all of them */
-    uint32_t work_count;
+    stk_lane_home lane[STK_LANES];
+    uint32_t lane_count;
     atomic_uint references;    /* the engine, and each batch that is out */
     struct stk_engine *engine; /* NULL once it is closed */
     pid_t pid;                 /* that all of it belongs to */
 } stk_engine_home;
 
 struct stk_reader {
-    struct stk_engine *engine;
+    struct stk_lane *lane;
     uint32_t rank;          /* of the world */
-    uint64_t next_sequence; /* what it gets next */
+    uint64_t next_sequence; /* what it gets next; read by others under the lock */
+    uint64_t pass_end;      /* where its pass over the split ends; the next one begins there */
     uint32_t held;          /* batches that it has not given back */
     stk_state state;        /* after the last delivered */
     stk_ns waited_ns;       /* since the last delivery */
@@ -88,44 +119,31 @@ struct stk_reader {
     stk_error error;
 };
 
-/* A worker's counters, on their own cache lines; read by stk_engine_metrics under the lock. */
-typedef struct stk_worker {
-    _Alignas(64) stk_engine *engine;
-    pthread_t thread;
-    bool started;
-    stk_maker maker;
-    stk_stage_metrics decode, transform, text, place; /* published after each unit, under the lock */
-} stk_worker;
-
-struct stk_engine {
-    stk_engine_home *home;
+/* A split that the engine serves. */
+typedef struct stk_lane {
+    struct stk_engine *engine;
+    uint32_t number;
     stk_run *run;
-    stk_engine_ranks ranks;
+    stk_lane_home *home;
+    const stk_lane_memory *memory;
     stk_state base;      /* what all its states have: fingerprint, plan_version, changes */
-    uint64_t first_step; /* of this engine's run, and micro-batches of it that are over */
+    stk_state start;     /* of every reader, at the beginning of a pass */
+    uint64_t first_step; /* of a pass, and micro-batches of that step that are over */
     uint32_t first_micro;
-    uint64_t first_number; /* of the run's micro-batches of a rank: where this engine begins */
-    uint64_t sequence_end; /* micro-batches in all */
-    stk_memory_plan memory;
+    uint64_t first_number; /* of the run's micro-batches of a rank: where a pass begins */
+    uint64_t pass_count;   /* micro-batches in a pass */
     uint32_t keep;
     stk_ns timeout_ns;
-    bool inline_workers;
-    double errors_masked; /* the share that stops the run */
+    double errors_masked;   /* the share that stops it */
     double errors_unusable; /* index: stream: of the records drawn so far */
-    pid_t pid;
-    stk_ns opened_ns;
-
-    stk_source *source;
-    stk_tickets tickets;
-    stk_reader *reader; /* ranks.rank_count */
+    stk_reader *reader;     /* ranks.rank_count */
     stk_plan_scratch *scratch; /* of take: one thread at a time */
     stk_lazy_facts *lazy;      /* of take too; NULL but with index: stream */
-    stk_worker *worker; /* memory.workers, or one when inline */
+    int dead_letter_fd; /* -1: none; written without the lock, by the thread that is settling, one line a write */
 
-    /* Guarded by home->lock. */
-    bool stop;
+    /* Guarded by the lock. */
     bool taking;       /* a thread is inside take */
-    bool source_moved; /* something may be reaped */
+    bool starved;      /* its oldest unit that is ready waits for working memory */
     stk_work **window; /* by sequence % window_count; NULL: not there */
     uint32_t window_count;
     uint64_t head, taken; /* head: the oldest not yet delivered; [head, taken) are in the window */
@@ -133,30 +151,89 @@ struct stk_engine {
     uint64_t slotted;     /* the first without a slot */
     uint64_t settled;     /* the first that is not accounted for: counters, dead letters, error budgets */
     bool settling;        /* a thread is writing dead letters */
-    uint64_t wanted;      /* inline: the last that a reader asked for */
+    uint64_t wanted_end;  /* only those before it may be taken: nobody has asked for more */
+    uint64_t priority;    /* of the fetches of the pass's first micro-batch */
+    uint32_t waiting;     /* readers that wait */
+    uint64_t asked;       /* by the engine's count: when a reader began to wait, or was last served */
     stk_status failed;    /* <0: what every reader gets at `settled` */
     stk_error failure;
-    size_t work_held;  /* working memory of units in make */
+    stk_tickets tickets;
     size_t slots_held; /* slots in use, also those with readers */
     stk_set_count *set_count;
-    stk_metrics metrics;
-    int dead_letter_fd; /* -1: none; written without the lock, by the thread that is settling, one line a
-                           write */
+    uint64_t counted_pass; /* that they are of */
+    stk_metrics metrics;   /* of what it has fetched and delivered */
+} stk_lane;
+
+/* A worker's counters, on their own cache lines; read by the metrics under the lock. */
+typedef struct stk_worker {
+    _Alignas(64) stk_engine *engine;
+    pthread_t thread;
+    bool started;
+    stk_maker maker[STK_LANES];
+    struct {
+        stk_stage_metrics decode, transform, text, place;
+    } done[STK_LANES]; /* published after each unit, under the lock */
+} stk_worker;
+
+struct stk_engine {
+    stk_engine_home *home;
+    stk_engine_ranks ranks;
+    uint32_t lane_count;
+    stk_lane lane[STK_LANES];
+    stk_memory_plan memory;
+    bool inline_workers;
+    pid_t pid;
+    stk_ns opened_ns;
+    stk_source *source;
+    stk_worker *worker; /* memory.workers: threads; or one a reader when inline */
+
+    /* Guarded by home->lock. */
+    bool stop;
+    bool source_moved; /* something may be reaped */
+    uint64_t asks;     /* counts what lanes' `asked` hold */
+    size_t work_held;  /* working memory of units in make */
+    size_t held_bytes, peak_bytes;
 };
 
-/* Place of a sequence number: step, rank, micro. */
-void stk_engine_place(const stk_engine *engine, uint64_t sequence, uint64_t *step, uint32_t *rank,
-                      uint32_t *micro);
+/* --- lane.c --- */
 
-/* Do one piece of work, if any can be done now: true.  Called with the lock held, returns with it held. */
+/* Which micro-batches an engine serves. */
+typedef struct stk_span {
+    const stk_state *state; /* from there to the end; NULL: all */
+    bool one;               /* only this one */
+    uint64_t step;
+    uint32_t micro;
+} stk_span;
+
+/* Open the run of a lane, find where it begins, and what it needs of memory.  What is not opened is as stk_lane_close takes it. */
+stk_status stk_lane_open_run(stk_lane *lane, const stk_options *options, const stk_span *part, const stk_index_progress *progress,
+                             stk_forecast *forecast, stk_error *err) STK_MUST_USE;
+/* Then, with its share of the memory: window, tickets, readers. */
+stk_status stk_lane_open(stk_lane *lane, stk_error *err) STK_MUST_USE;
+void stk_lane_close(stk_lane *lane);
+
+/* --- window.c: with the lock held --- */
+
+/* Do one piece of work, if any can be done now: true.  Returns with the lock held. */
 bool stk_engine_advance(stk_engine *engine, stk_worker *worker);
+
+/* What is made at a place of the window; NULL: nothing, or not yet. */
+stk_work *stk_lane_made(const stk_lane *lane, uint64_t sequence);
+
+/* Take a micro-batch out of the window. */
+void stk_lane_take_out(stk_lane *lane, stk_work *work);
+
+/* Put what a reader has rewound past out of the window, as far as nobody is at it; the rest follows when it is finished. */
+void stk_lane_drop_passed(stk_lane *lane, const stk_reader *reader);
+
+/* Note what is held now for the peak. */
+void stk_engine_note_memory(stk_engine *engine);
+
+/* --- */
 
 /* Open an engine for one micro-batch of one rank: what `stoker replay` needs. */
 stk_status stk_engine_open_one(stk_engine **out, const stk_options *options, uint64_t step, uint32_t rank,
                                uint32_t world, uint32_t micro, stk_error *err) STK_MUST_USE;
-
-/* Note what is held now for the peak.  Under the lock. */
-void stk_engine_note_memory(stk_engine *engine);
 
 /* Open FILE for appending; NULL: none. */
 stk_status stk_dead_letter_open(int *fd, const char *path, stk_error *err) STK_MUST_USE;

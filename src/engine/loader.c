@@ -1,4 +1,4 @@
-/* loader.c - an engine with one reader. */
+/* loader.c - an engine with one reader, so without `eval` beside it. */
 #include <stoker/loader.h>
 
 #include "base/memory.h"
@@ -15,7 +15,9 @@ stk_status stk_loader_open_at(stk_loader **out, const stk_options *options, uint
     stk_loader *const loader = stk_alloc(STK_TAG_ENGINE, sizeof *loader);
     if (!loader) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a loader");
     const stk_engine_ranks ranks = {.first_rank = rank, .rank_count = 1, .world = world};
-    const stk_status status = stk_engine_open(&loader->engine, options, ranks, state, NULL, err);
+    stk_options alone = *options;
+    alone.eval = NULL;
+    const stk_status status = stk_engine_open(&loader->engine, &alone, ranks, state, NULL, err);
     if (status < 0) {
         stk_free(loader);
         return status;
@@ -48,7 +50,7 @@ void stk_loader_metrics(const stk_loader *loader, stk_metrics *metrics)
 
 uint64_t stk_loader_count(const stk_loader *loader)
 {
-    return stk_engine_micro_count(loader->engine);
+    return stk_reader_micro_count(loader->reader);
 }
 
 void stk_loader_close(stk_loader **loader)

@@ -139,7 +139,7 @@ static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, 
                                          .etag = stk_media_etag(of, facts),
                                          .places = set->places,
                                          .size_bytes = UINT64_MAX,
-                                         .priority = work->sequence,
+                                         .priority = work->priority,
                                          .capacity_bytes = facts->size_bytes,
                                          .owner = unit};
     }

@@ -37,7 +37,9 @@ typedef struct stk_work {
     stk_batch batch;   /* first: what the reader gets */
     stk_pool pool;     /* recipe, notes, units, addresses; reset for each use */
     stk_set_facts facts; /* that the recipe's media indices are of; media NULL: those of the data sets */
-    uint64_t sequence; /* in the engine's order */
+    uint32_t lane;     /* that it is of */
+    uint64_t sequence; /* in the lane's order */
+    uint64_t priority; /* of its fetches */
     int32_t slot;      /* of the arena; -1: none yet */
     bool prepared;     /* what belongs to no sample is written */
     stk_unit *unit;

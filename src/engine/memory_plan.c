@@ -33,6 +33,7 @@ void stk_forecast_add(stk_forecast *forecast, const stk_run *run, const stk_reci
         recipe->row_count * sizeof *recipe->step_row +
         recipe->media_count * (sizeof(stk_request) + sizeof(stk_recipe_media) + ADDRESS_BYTES) +
         POOL_ROUNDING_BYTES;
+    size_t fetch_bytes = 0;
     for (uint32_t i = 0; i < recipe->sample_count; i++) {
         const stk_recipe_sample *const sample = &recipe->sample[i];
         if (sample->filler) continue;
@@ -41,6 +42,7 @@ void stk_forecast_add(stk_forecast *forecast, const stk_run *run, const stk_reci
         stk_sample_needs(of, recipe, sample, &ticket_bytes, &work_bytes);
         const size_t record_bytes = run->set[sample->set_index].facts.record[sample->record_index].size_bytes;
         size_t inline_bytes = 0; /* of media that stand in the record as data: URIs */
+        fetch_bytes += ticket_bytes;
         if (ticket_bytes > forecast->ticket_bytes) forecast->ticket_bytes = ticket_bytes;
         if (work_bytes > forecast->work_bytes) forecast->work_bytes = work_bytes;
         for (uint32_t k = 0; k < sample->media_count; k++) {
@@ -57,6 +59,7 @@ void stk_forecast_add(stk_forecast *forecast, const stk_run *run, const stk_reci
         if (record_bytes > forecast->record_bytes) forecast->record_bytes = record_bytes;
         if (maker_bytes > forecast->maker_bytes) forecast->maker_bytes = maker_bytes;
     }
+    if (fetch_bytes > forecast->fetch_bytes) forecast->fetch_bytes = fetch_bytes;
     if (object_bytes > forecast->object_bytes) forecast->object_bytes = object_bytes;
     if (layout->size_bytes > forecast->slot_bytes) forecast->slot_bytes = layout->size_bytes;
     if (recipe->row_count > forecast->row_count) forecast->row_count = recipe->row_count;
@@ -125,6 +128,7 @@ static stk_status forecast_limits(stk_forecast *forecast, const stk_run *run, ui
     forecast->whole_bytes = limits->media_bytes + STK_PAD_BYTES;
     forecast->row_count = rows;
     forecast->ticket_bytes = stk_ticket_bytes_most(limits->media_bytes, media);
+    if (stk_mul_overflows(&forecast->fetch_bytes, forecast->ticket_bytes, rows)) forecast->fetch_bytes = SIZE_MAX;
     const uint32_t factor = stk_model_factor(&run->model);
     uint64_t target_px = 0; /* of an image: by its own limit, and by that of its sample */
     for (uint32_t i = 0; i < run->set_count; i++)
@@ -222,84 +226,135 @@ static size_t budget_auto(void)
     return bytes / 4;
 }
 
-/* All but what may grow with the budget: slots for what is kept and `prefetch`, and one sample in work. */
-static bool count_needs(stk_memory_plan *m, const stk_forecast *f, uint32_t readers, uint64_t keep,
-                        uint64_t prefetch, size_t *sum)
+/* A lane: slots for what is kept and `prefetch`, and what grows with them; into what must be there, and what of it is scratch. */
+static bool count_lane(stk_memory_plan *m, uint32_t number, const stk_lane_needs *needs, uint32_t readers, size_t *sum)
 {
-    const uint64_t slots = readers * (keep + prefetch);
+    stk_lane_memory *const l = &m->lane[number];
+    const stk_forecast *const f = &needs->forecast;
+    const uint64_t slots = readers * ((uint64_t)needs->options->keep + l->prefetch);
     if (slots > UINT32_MAX / 4) return false;
-    m->slot_count = (uint32_t)slots;
+    l->slot_count = (uint32_t)slots;
     /* Fetches run ahead of slots. */
-    m->window_count = 2 * m->slot_count + 2 * readers;
-    m->ticket_count = m->window_count * f->row_count;
-    size_t objects;
-    if (stk_mul_overflows(&m->slots, m->slot_each, m->slot_count)) return false;
-    if (stk_mul_overflows(&objects, f->object_bytes, m->window_count + m->slot_count)) return false;
-    m->finders = m->workers < m->finders_most ? m->workers : m->finders_most;
-    m->scratch = (size_t)m->workers * (WORKER_BYTES + f->maker_bytes) + objects + m->finders * f->finder_bytes + f->whole_bytes;
-    *sum = m->slots;
-    return !stk_add_overflows(sum, *sum, m->scratch) && !stk_add_overflows(sum, *sum, f->work_bytes) &&
+    l->window_count = 2 * l->slot_count + 2 * readers;
+    l->ticket_count = l->window_count * f->row_count;
+    const uint32_t most = !f->finder_bytes ? 0 : needs->options->workers < 0 ? 1 : STK_FINDERS_MOST;
+    l->finders = m->workers < most ? m->workers : most;
+    const size_t counted[][2] = {{m->workers, WORKER_BYTES + f->maker_bytes},
+                                 {l->window_count + l->slot_count, f->object_bytes},
+                                 {l->finders, f->finder_bytes},
+                                 {1, f->whole_bytes}};
+    for (size_t i = 0; i < sizeof counted / sizeof *counted; i++) {
+        size_t bytes;
+        if (stk_mul_overflows(&bytes, counted[i][0], counted[i][1]) || stk_add_overflows(&m->scratch, m->scratch, bytes)) return false;
+    }
+    return !stk_mul_overflows(&l->slots, l->slot_each, l->slot_count) && !stk_add_overflows(sum, *sum, l->slots) &&
            !stk_add_overflows(sum, *sum, f->ticket_bytes);
 }
 
-stk_status stk_memory_plan_make(stk_memory_plan *m, const stk_forecast *f, const stk_options *options,
-                                stk_engine_ranks ranks, stk_error *err)
+/* All but what may grow with the budget: what each lane needs, and one sample in work. */
+static bool count_needs(stk_memory_plan *m, const stk_lane_needs *needs, uint32_t lane_count, uint32_t readers, size_t *sum)
 {
-    *m = (stk_memory_plan){0};
+    m->scratch = 0;
+    *sum = m->largest_work;
+    for (uint32_t i = 0; i < lane_count; i++)
+        if (!count_lane(m, i, &needs[i], readers, sum)) return false;
+    return !stk_add_overflows(sum, *sum, m->scratch);
+}
+
+static stk_status fail_budget(const stk_memory_plan *m, const stk_lane_needs *needs, uint32_t lane_count, uint32_t readers, size_t sum,
+                              stk_error *err)
+{
+    const stk_lane_memory *const l = m->lane;
+    size_t sample = m->largest_work, slots = 0;
+    bool by_limits = false;
+    for (uint32_t i = 0; i < lane_count; i++) {
+        sample += needs[i].forecast.ticket_bytes;
+        slots += l[i].slots;
+        by_limits = by_limits || needs[i].forecast.by_limits;
+    }
+    if (by_limits)
+        return stk_fail(err, STK_ERR_BUDGET,
+                        "memory: %zu is too little for index: stream, which reserves for the largest allowed: slots %zu + scratch %zu + "
+                        "sample %zu = %zu: lower max_tokens, limits.media_pixels, limits.media_bytes or micro_batch",
+                        m->budget, slots, m->scratch, sample, sum);
+    if (lane_count > 1)
+        return stk_fail(err, STK_ERR_BUDGET,
+                        "memory: %zu bytes are too few: slots of training %u x %zu + of eval %u x %zu + scratch %zu + largest samples %zu "
+                        "= %zu: raise memory, or lower micro_batch, keep or prefetch",
+                        m->budget, l[0].slot_count, l[0].slot_each, l[1].slot_count, l[1].slot_each, m->scratch, sample, sum);
+    return stk_fail(err, STK_ERR_BUDGET,
+                    "memory: %zu bytes are too few: (keep %llu + prefetch %llu) x %u ranks x %zu of the largest micro-batch + scratch %zu + "
+                    "largest sample %zu = %zu: raise memory, or lower micro_batch, keep or prefetch",
+                    m->budget, (unsigned long long)needs->options->keep, (unsigned long long)l->prefetch, readers, l->slot_each,
+                    m->scratch, sample, sum);
+}
+
+/* More ready micro-batches of a lane where nobody said how many, as far as half of what is left goes. */
+static void grow_prefetch(stk_memory_plan *m, uint32_t number, const stk_lane_needs *needs, uint32_t lane_count, uint32_t readers, size_t *sum)
+{
+    while (m->lane[number].prefetch < PREFETCH_AUTO) {
+        stk_memory_plan more = *m;
+        size_t more_sum;
+        more.lane[number].prefetch++;
+        if (!count_needs(&more, needs, lane_count, readers, &more_sum) || more_sum > *sum + (m->budget - *sum) / 2) return;
+        *m = more;
+        *sum = more_sum;
+    }
+}
+
+/* What is left beside `sum` goes to samples in work, and then to fetches. */
+static void share_rest(stk_memory_plan *m, const stk_lane_needs *needs, uint32_t lane_count, size_t sum)
+{
+    size_t left = m->budget - sum, more_work;
+    /* The largest sample on each thread, and room for the oldest beside them. */
+    if (stk_mul_overflows(&more_work, m->largest_work, m->workers) || more_work > left / 2) more_work = left / 2;
+    m->work = m->largest_work + more_work;
+    left -= more_work;
+    for (uint32_t i = 0; i < lane_count; i++) {
+        const stk_forecast *const f = &needs[i].forecast;
+        const uint64_t option = (uint64_t)needs[i].options->fetch_ahead_bytes;
+        size_t wanted = option ? (size_t)option : TICKETS_AUTO_BYTES, held;
+        /* No more than a full window holds, and what a ring leaves free where it wraps: it walks through all that it has. */
+        if (!stk_mul_overflows(&held, f->fetch_bytes, m->lane[i].window_count) && !stk_add_overflows(&held, held, f->ticket_bytes) &&
+            wanted > held)
+            wanted = held;
+        size_t more = wanted > f->ticket_bytes ? wanted - f->ticket_bytes : 0;
+        if (more > left) more = left;
+        m->lane[i].tickets = f->ticket_bytes + more;
+        left -= more;
+    }
+}
+
+stk_status stk_memory_plan_make(stk_memory_plan *m, const stk_lane_needs *needs, uint32_t lane_count, stk_engine_ranks ranks, stk_error *err)
+{
+    const stk_options *const options = needs->options;
     const bool inline_workers = options->workers < 0, workers_free = options->workers == 0;
     const uint32_t readers = ranks.rank_count;
-    m->workers = inline_workers ? readers : workers_free ? workers_auto() : (uint32_t)options->workers;
-    m->finders_most = !f->finder_bytes ? 0 : inline_workers ? 1 : STK_FINDERS_MOST;
-    m->budget = options->memory_bytes ? (size_t)options->memory_bytes : budget_auto();
-    m->slot_each = stk_round_up(f->slot_bytes, (size_t)sysconf(_SC_PAGESIZE));
-    m->object_each = f->object_bytes;
-    m->largest_work = f->work_bytes;
-    m->largest_record = f->record_bytes;
-
-    const uint64_t keep = (uint64_t)options->keep;
-    const bool prefetch_free = !options->prefetch || inline_workers;
-    uint64_t prefetch = prefetch_free ? 1 : (uint64_t)options->prefetch;
+    const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    *m = (stk_memory_plan){.budget = options->memory_bytes ? (size_t)options->memory_bytes : budget_auto(),
+                           .workers = inline_workers ? readers * lane_count : workers_free ? workers_auto() : (uint32_t)options->workers};
+    bool prefetch_free[STK_LANES];
+    for (uint32_t i = 0; i < lane_count; i++) {
+        const stk_forecast *const f = &needs[i].forecast;
+        prefetch_free[i] = !needs[i].options->prefetch || inline_workers;
+        m->lane[i] = (stk_lane_memory){.slot_each = stk_round_up(f->slot_bytes, page_bytes), .object_each = f->object_bytes,
+                                       .largest_record = f->record_bytes,
+                                       .prefetch = prefetch_free[i] ? 1 : (uint64_t)needs[i].options->prefetch};
+        if (f->work_bytes > m->largest_work) m->largest_work = f->work_bytes;
+    }
     size_t sum;
-    bool countable = count_needs(m, f, readers, keep, prefetch, &sum);
+    bool countable = count_needs(m, needs, lane_count, readers, &sum);
     /* What nobody set gives way: threads. */
     while (countable && sum > m->budget && workers_free && m->workers > 1) {
         m->workers--;
-        countable = count_needs(m, f, readers, keep, prefetch, &sum);
+        countable = count_needs(m, needs, lane_count, readers, &sum);
     }
     if (!countable)
         return stk_fail(err, STK_ERR_BUDGET,
                         "a micro-batch is too large to address: lower batch, keep or prefetch");
-    if (sum > m->budget && f->by_limits)
-        return stk_fail(err, STK_ERR_BUDGET,
-                        "memory: %zu is too little for index: stream, which reserves for the largest allowed: slots %u x %zu + scratch %zu + "
-                        "sample %zu = %zu: lower max_tokens, limits.media_pixels, limits.media_bytes or micro_batch",
-                        m->budget, m->slot_count, m->slot_each, m->scratch, f->work_bytes + f->ticket_bytes, sum);
-    if (sum > m->budget)
-        return stk_fail(err, STK_ERR_BUDGET,
-                        "memory: %zu bytes are too few: (keep %llu + prefetch %llu) x %u ranks x %zu of the "
-                        "largest micro-batch + scratch %zu + "
-                        "largest sample %zu = %zu: raise memory, or lower micro_batch, keep or prefetch",
-                        m->budget, (unsigned long long)keep, (unsigned long long)prefetch, readers,
-                        m->slot_each, m->scratch, f->work_bytes + f->ticket_bytes, sum);
-    /* More ready micro-batches where nobody said how many, as far as half of what is left goes. */
-    for (; prefetch_free && !inline_workers && prefetch < PREFETCH_AUTO; prefetch++) {
-        stk_memory_plan more = *m;
-        size_t more_sum;
-        if (!count_needs(&more, f, readers, keep, prefetch + 1, &more_sum) ||
-            more_sum > sum + (m->budget - sum) / 2)
-            break;
-        *m = more;
-        sum = more_sum;
-    }
-    size_t left = m->budget - sum, more_work;
-    /* The largest sample on each thread, and room for the oldest beside them. */
-    if (stk_mul_overflows(&more_work, f->work_bytes, m->workers) || more_work > left / 2)
-        more_work = left / 2;
-    m->work = f->work_bytes + more_work;
-    left -= more_work;
-    const size_t wanted =
-        options->fetch_ahead_bytes ? (size_t)options->fetch_ahead_bytes : TICKETS_AUTO_BYTES;
-    m->tickets = f->ticket_bytes;
-    if (wanted > m->tickets) m->tickets += wanted - m->tickets < left ? wanted - m->tickets : left;
+    if (sum > m->budget) return fail_budget(m, needs, lane_count, readers, sum, err);
+    for (uint32_t i = 0; i < lane_count && !inline_workers; i++)
+        if (prefetch_free[i]) grow_prefetch(m, i, needs, lane_count, readers, &sum);
+    share_rest(m, needs, lane_count, sum);
     return STK_OK;
 }

@@ -157,7 +157,7 @@ static void read_rows(step_rows *rows, uint32_t world)
     stk_error err;
     memset(rows, 0, sizeof *rows);
     CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world}, NULL, NULL, &err), err);
-    const uint64_t micros = stk_engine_micro_count(engine);
+    const uint64_t micros = stk_reader_micro_count(stk_engine_reader(engine, 0));
     for (uint64_t m = 0; m < micros; m++)
         for (uint32_t rank = 0; rank < world; rank++) {
             stk_batch *batch = NULL;

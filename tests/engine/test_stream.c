@@ -327,7 +327,7 @@ static void read_rows(rows_of_run *rows, uint32_t world, const stk_state *state)
     stk_error err;
     memset(rows->digest, 0, sizeof rows->digest);
     CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world}, state, NULL, &err), err);
-    rows->steps = stk_engine_step_count(engine);
+    rows->steps = stk_reader_step_count(stk_engine_reader(engine, 0));
     for (uint32_t rank = 0;; rank = (rank + 1) % world) {
         stk_batch *batch = NULL;
         const stk_status status = stk_reader_next(stk_engine_reader(engine, rank), &batch, STK_FOREVER, &err);

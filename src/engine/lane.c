@@ -1,0 +1,157 @@
+/* lane.c - opening and closing a lane: its run, where it begins, its window and its readers. */
+#include <unistd.h>
+
+#include "engine/engine_core.h"
+#include "engine/fingerprint.h"
+
+/* --- where it begins --- */
+
+/* What all states of this run record: the changes before, and those that are accepted now. */
+static void note_changes(stk_lane *lane, const stk_state *state)
+{
+    char words[160];
+    for (int i = 0; i < STK_STREAM_OPTIONS; i++)
+        lane->base.changed[i] = state->changed[i] ||
+                                stk_fingerprint_difference(&state->fingerprint, &lane->run->fingerprint, (stk_stream_option)i, words);
+}
+
+/* Where the run starts: the beginning, or after a state. */
+static stk_status find_start(stk_lane *lane, const stk_state *state, stk_error *err)
+{
+    if (!state) return STK_OK;
+    if (state->plan_version != STK_PLAN_VERSION)
+        return stk_fail(err, STK_ERR_STATE,
+                        "the state has plan_version %u, and this release plans by version %u",
+                        state->plan_version, STK_PLAN_VERSION);
+    bool changed;
+    STK_TRY(stk_fingerprint_check(state, &lane->run->fingerprint, &changed, err));
+    note_changes(lane, state);
+    /* A step that was begun is cut otherwise now: it is made anew. */
+    if (changed) {
+        lane->first_step = stk_plan_step_from(lane->run->plan, state->epoch, state->rows);
+        return STK_OK;
+    }
+    if (state->micro && state->world != lane->engine->ranks.world)
+        return stk_fail(err, STK_ERR_STATE,
+                        "the state was taken inside a step on %u ranks and cannot go on with %u: use one of "
+                        "the end of a step",
+                        state->world, lane->engine->ranks.world);
+    STK_TRY(stk_plan_step_at(lane->run->plan, state->epoch, state->rows, &lane->first_step, err));
+    if (lane->first_step != state->step)
+        return stk_fail(err, STK_ERR_STATE, "the state names step %llu, and its position is step %llu",
+                        (unsigned long long)state->step, (unsigned long long)lane->first_step);
+    if (state->micro == 0) return STK_OK;
+    const uint32_t world = lane->engine->ranks.world;
+    const uint32_t micro_rows = stk_plan_micro_rows(lane->run->plan, state->step, world);
+    if (state->micro_rows != micro_rows)
+        return stk_fail(err, STK_ERR_STATE,
+                        "the state was taken inside a step with %u rows in a micro-batch and cannot go on "
+                        "with %u: set micro_batch as it "
+                        "was, or use one of the end of a step",
+                        state->micro_rows, micro_rows);
+    const uint32_t micros = stk_plan_micro_count(lane->run->plan, state->step, world);
+    if (state->step == stk_plan_step_count(lane->run->plan) || state->micro >= micros)
+        return stk_fail(err, STK_ERR_STATE, "the state names micro-batch %u, and a step has %u", state->micro, micros);
+    lane->first_micro = state->micro;
+    return STK_OK;
+}
+
+/* Of a pass. */
+static stk_state start_state(const stk_lane *lane)
+{
+    const stk_plan *const plan = lane->run->plan;
+    const uint32_t world = lane->engine->ranks.world;
+    stk_state state = lane->base;
+    state.step = lane->first_step;
+    stk_plan_position(plan, state.step, &state.epoch, &state.rows);
+    state.micro = lane->first_micro;
+    state.world = lane->first_micro ? world : 0;
+    state.micro_rows = lane->first_micro ? stk_plan_micro_rows(plan, state.step, world) : 0;
+    return state;
+}
+
+static stk_status find_one(stk_lane *lane, const stk_span *part, stk_forecast *forecast, stk_error *err)
+{
+    const stk_plan *const plan = lane->run->plan;
+    const stk_engine_ranks *const ranks = &lane->engine->ranks;
+    const uint64_t step_count = stk_plan_step_count(plan);
+    const uint32_t micros = part->step < step_count ? stk_plan_micro_count(plan, part->step, ranks->world) : 0;
+    if (part->micro >= micros)
+        return stk_fail(err, STK_ERR_USAGE,
+                        "no micro-batch %u of step %llu: the run has %llu steps, that one has %u micro-batches a rank",
+                        part->micro, (unsigned long long)part->step, (unsigned long long)step_count, micros);
+    lane->first_step = part->step;
+    lane->first_micro = part->micro;
+    lane->first_number = stk_plan_micros_before(plan, part->step, ranks->world) + part->micro;
+    lane->pass_count = 1;
+    if (lane->run->stream)
+        return stk_forecast_drawn(forecast, lane->run, part->step, ranks->first_rank, ranks->world, part->micro, err);
+    return stk_forecast_make(forecast, lane->run, *ranks, part->step, part->step + 1, err);
+}
+
+static stk_status find_span(stk_lane *lane, const stk_span *part, stk_forecast *forecast, stk_error *err)
+{
+    const stk_plan *const plan = lane->run->plan;
+    const stk_engine_ranks *const ranks = &lane->engine->ranks;
+    lane->base = (stk_state){.fingerprint = lane->run->fingerprint, .plan_version = STK_PLAN_VERSION};
+    if (part->one) return find_one(lane, part, forecast, err);
+    STK_TRY(find_start(lane, part->state, err));
+    const uint64_t step_count = stk_plan_step_count(plan);
+    size_t micros;
+    lane->first_number = stk_plan_micros_before(plan, lane->first_step, ranks->world) + lane->first_micro;
+    if (stk_mul_overflows(&micros, stk_plan_micros_before(plan, step_count, ranks->world) - lane->first_number, ranks->rank_count))
+        return stk_fail(err, STK_ERR_OPTION, "the run is too long: lower steps or epochs");
+    lane->pass_count = micros;
+    return stk_forecast_make(forecast, lane->run, *ranks, 0, step_count, err);
+}
+
+/* --- open and close --- */
+
+stk_status stk_lane_open_run(stk_lane *lane, const stk_options *options, const stk_span *part, const stk_index_progress *progress,
+                             stk_forecast *forecast, stk_error *err)
+{
+    lane->dead_letter_fd = -1;
+    lane->keep = (uint32_t)options->keep;
+    lane->timeout_ns = options->timeout_s * STK_S;
+    lane->errors_masked = options->errors_masked;
+    lane->errors_unusable = part->one ? 1 : options->errors_unusable;
+    STK_TRY(stk_run_open(&lane->run, options, progress, err));
+    STK_TRY(stk_plan_check_world(lane->run->plan, lane->engine->ranks.world, err));
+    return find_span(lane, part, forecast, err);
+}
+
+static void open_readers(stk_lane *lane)
+{
+    lane->start = start_state(lane);
+    for (uint32_t i = 0; i < lane->engine->ranks.rank_count; i++)
+        lane->reader[i] = (stk_reader){.lane = lane, .rank = lane->engine->ranks.first_rank + i, .next_sequence = i,
+                                       .pass_end = lane->pass_count, .state = lane->start};
+}
+
+stk_status stk_lane_open(stk_lane *lane, stk_error *err)
+{
+    const stk_lane_memory *const memory = lane->memory;
+    lane->metrics.arena_bytes = memory->slots;
+    lane->window_count = memory->window_count;
+    lane->window = stk_alloc_array(STK_TAG_ENGINE, lane->window_count, sizeof *lane->window);
+    lane->reader = stk_alloc_array(STK_TAG_ENGINE, lane->engine->ranks.rank_count, sizeof *lane->reader);
+    lane->set_count = stk_alloc_array(STK_TAG_ENGINE, lane->run->set_count, sizeof *lane->set_count);
+    if (!lane->window || !lane->reader || !lane->set_count) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
+    open_readers(lane);
+    STK_TRY(stk_dead_letter_open(&lane->dead_letter_fd, lane->run->rules->dead_letter, err));
+    STK_TRY(stk_tickets_init(&lane->tickets, memory->tickets, memory->ticket_count, err));
+    STK_TRY(stk_plan_scratch_create(&lane->scratch, lane->run->plan, err));
+    return lane->run->stream ? stk_lazy_facts_create(&lane->lazy, lane->run, memory->finders, err) : STK_OK;
+}
+
+void stk_lane_close(stk_lane *lane)
+{
+    stk_lazy_facts_destroy(lane->lazy);
+    stk_plan_scratch_destroy(lane->scratch);
+    stk_tickets_deinit(&lane->tickets);
+    if (lane->dead_letter_fd >= 0) close(lane->dead_letter_fd);
+    stk_free(lane->window);
+    stk_free(lane->reader);
+    stk_free(lane->set_count);
+    stk_run_release(lane->run);
+}
