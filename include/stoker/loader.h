@@ -28,7 +28,7 @@ typedef struct stk_engine_ranks {
  * memory.  Making starts at once, step 0 first.  Of the split `eval` all is opened too and its part of the memory
  * reserved; its micro-batches are made from when they are first asked for, and then before those of training.
  *
- * options    of the run; `memory` and `workers` are these also for `eval`, all else is each split's own.
+ * options    of the run; `memory`, `workers` and those of stores are these also for `eval`, all else is each split's own.
  * state      where training goes on; NULL: the beginning.  A state of another fingerprint is STK_ERR_STATE.
  * progress   of the index, may be NULL.
  * Failure: *out is NULL; nothing is left behind.  Options are copied. */
@@ -54,8 +54,8 @@ STK_API STK_MUST_USE stk_status stk_reader_next(stk_reader *reader, stk_batch **
 
 /* Go back to where the engine began this split, from the end or from anywhere: each evaluation is a pass of its own, with
  * the same batches and the whole error budget again.  What was made ahead for this reader and not delivered goes; batches
- * that it has delivered stay.  Readers of several ranks are each rewound by who reads them.  A reader that stands at the
- * beginning, and one that has failed, are left as they are; the failure is said again. */
+ * that it has delivered stay.  Ranks share a window: pass n of one goes with pass n of the others, so all of them are rewound
+ * equally often, each by whoever reads it.  A reader that has failed says so again. */
 STK_API STK_MUST_USE stk_status stk_reader_rewind(stk_reader *reader, stk_error *err);
 
 /* The state after the last micro-batch which the reader has delivered: that of its split. */

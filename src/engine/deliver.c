@@ -343,12 +343,10 @@ stk_status stk_reader_rewind(stk_reader *reader, stk_error *err)
     stk_lane *const lane = reader->lane;
     stk_engine_home *const home = lane->engine->home;
     STK_TRY(check_reader(reader, err));
-    const uint64_t at = (uint64_t)(reader - lane->reader);
-    if (reader->next_sequence == reader->pass_end - lane->pass_count + at) return STK_OK; /* it stands there */
     pthread_mutex_lock(&home->lock);
     /* Another reader's thread may be reading what is about to go. */
     while (lane->settling) pthread_cond_wait(&home->ready, &home->lock);
-    reader->next_sequence = reader->pass_end + at;
+    reader->next_sequence = reader->pass_end + (uint64_t)(reader - lane->reader);
     reader->pass_end += lane->pass_count;
     reader->state = lane->start;
     reader->waited_ns = 0;
