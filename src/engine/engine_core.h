@@ -13,7 +13,7 @@
  *     unit:  TAKEN -ticket-> FETCHING -bytes arrived-> READY -claim-> MAKING -> MADE
  *
  * One lock guards all of it; it is never held across I/O, decode or a call-back.  engine.c opens, runs threads and closes;
- * lane.c opens a lane; window.c has the pieces of work; deliver.c what readers get, dead letters and error budgets; make.c
+ * lane.c opens a lane; advance.c has the pieces of work; deliver.c what readers get, dead letters and error budgets; make.c
  * what making is. */
 #ifndef STK_ENGINE_ENGINE_CORE_H
 #define STK_ENGINE_ENGINE_CORE_H
@@ -212,7 +212,7 @@ stk_status stk_lane_open_run(stk_lane *lane, const stk_options *options, const s
 stk_status stk_lane_open(stk_lane *lane, stk_error *err) STK_MUST_USE;
 void stk_lane_close(stk_lane *lane);
 
-/* --- window.c: with the lock held --- */
+/* --- advance.c: with the lock held --- */
 
 /* Do one piece of work, if any can be done now: true.  Returns with the lock held. */
 bool stk_engine_advance(stk_engine *engine, stk_worker *worker);

@@ -1,4 +1,4 @@
-/* window.c - the pieces of work: what moves micro-batches through a lane's window.  The picture stands in engine_core.h.
+/* advance.c - the pieces of work: what moves micro-batches through a lane's window.  The picture stands in engine_core.h.
  *
  * Each is entered and left with the lock held, does its work without it, and says whether there was any. */
 #include "base/clock.h"
