@@ -24,7 +24,9 @@ typedef struct stk_credentials {
     const char *session_token; /* "" when the credentials are lasting ones; up to 16 KiB */
 } stk_credentials;
 
-void stk_credentials_release(const stk_credentials *credentials); /* NULL is fine; any thread */
+/* Any thread. */
+void stk_credentials_retain(const stk_credentials *credentials);
+void stk_credentials_release(const stk_credentials *credentials); /* NULL is fine */
 
 typedef struct stk_provider_config {
     /* NULL or zero: from the environment and the shared files, in the order of the AWS tools. */
@@ -56,7 +58,7 @@ stk_status stk_provider_get(stk_provider *provider, const stk_credentials **out,
 void stk_provider_refresh(stk_provider *provider, uint64_t generation);
 
 /* Refreshes that gave new credentials, the first set not counted. */
-uint64_t stk_provider_refresh_count(const stk_provider *provider);
+uint64_t stk_provider_refresh_count(stk_provider *provider);
 
 /* The store's address as configured: explicit, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, profile, AWS; region likewise. */
 const stk_endpoint *stk_provider_endpoint(const stk_provider *provider);

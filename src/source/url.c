@@ -376,7 +376,7 @@ stk_status stk_endpoint_set_region(stk_endpoint *endpoint, stk_str region, stk_e
 }
 
 /* The partitions of AWS that have a domain of their own. */
-static const char *aws_domain(const char *region)
+const char *stk_aws_domain(const char *region)
 {
     static const char *const domain[][2] = {
         {"cn-", "amazonaws.com.cn"}, {"us-iso-", "c2s.ic.gov"},  {"us-isob-", "sc2s.sgov.gov"},
@@ -434,7 +434,7 @@ stk_status stk_endpoint_wire(stk_wire *out, char *buffer, size_t capacity, const
         put_text(&w, stk_str_of("s3."));
         put_text(&w, stk_str_of(endpoint->region));
         put(&w, '.');
-        put_text(&w, stk_str_of(aws_domain(endpoint->region)));
+        put_text(&w, stk_str_of(stk_aws_domain(endpoint->region)));
     } else {
         put_text(&w, stk_str_of(endpoint->host));
     }

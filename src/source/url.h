@@ -61,6 +61,9 @@ bool stk_bucket_is_hostable(stk_str bucket, bool dots);
 /* Whether a region can stand in a host name and a scope: "eu-central-1". */
 bool stk_region_is_valid(stk_str region);
 
+/* The domain of AWS that a region lies in: "amazonaws.com", "amazonaws.com.cn", ... */
+const char *stk_aws_domain(const char *region);
+
 typedef enum stk_addressing {
     STK_ADDRESSING_AUTO, /* virtual host on AWS, path with any other endpoint */
     STK_ADDRESSING_PATH,
