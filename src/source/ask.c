@@ -105,7 +105,7 @@ static stk_status explain(const transfer *t, CURLcode code, stk_error *err)
     char shown[128];
     stk_url_show(shown, sizeof shown, stk_str_of(t->ask->url));
     if (t->refused)
-        return stk_fail(err, STK_ERR_NETWORK,
+        return stk_fail(err, STK_ERR_OPTION,
                         "%s is not asked for credentials: plain http is for this machine and the fixed metadata addresses; use https",
                         shown);
     if (t->too_large) return stk_fail(err, STK_ERR_NETWORK, "%s answered with more than %d KiB", shown, STK_ASK_BYTES / 1024);

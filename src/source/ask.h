@@ -23,7 +23,8 @@ typedef struct stk_answer_text {
     stk_buffer text;  /* terminated; may hold secrets */
 } stk_answer_text;
 
-/* STK_OK: some answer came.  STK_ERR_NETWORK: none did, or a too large one; STK_ERR_INTERRUPTED: stop_fd.
+/* STK_OK: some answer came.  STK_ERR_NETWORK: none did, or a too large one; STK_ERR_OPTION: not there, by plain http;
+ * STK_ERR_INTERRUPTED: stop_fd.
  * stk_ask_done wipes the answer in any case. */
 stk_status stk_ask_send(stk_answer_text *out, const stk_ask *ask, stk_error *err) STK_MUST_USE;
 void stk_ask_done(stk_answer_text *answer);

@@ -275,7 +275,7 @@ def test_half_a_pair_is_refused(identity):
 
 
 def test_a_broken_file_is_named_and_not_quoted(identity):
-    answer = fails(identity(credentials=f"[default]\n{SECRET}\n"), "neither a [section] nor key = value")
+    answer = fails(identity(credentials=f"[default]\n{TOKEN}\n"), "neither a [section] nor key = value")
     assert answer["file"].endswith(".aws/credentials")
 
 
