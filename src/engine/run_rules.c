@@ -331,6 +331,7 @@ static stk_status resolve_store(const resolver *r)
                                  .anonymous = o->anonymous, .cache_bytes = (uint64_t)o->cache_bytes,
                                  .endpoints = r->rules->endpoints};
     if (no_memory) return nomem(r);
+    if (r->rules->index_dir && r->rules->index_dir[0] == '/') store->tar_lists = r->rules->index_dir;
     STK_TRY(resolve_path(r, &store->ca, o->ca));
     STK_TRY(resolve_path(r, &store->cache_path, o->cache_path));
     return stk_remote_create(&r->rules->remote, store, r->err);

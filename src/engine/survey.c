@@ -97,13 +97,14 @@ static stk_status open_source(survey_worker *w, stk_error *err)
     if (!w->request) w->request = stk_alloc_array(STK_TAG_INDEX, w->request_count, sizeof *w->request);
     if (!w->heads) w->heads = stk_alloc_array(STK_TAG_INDEX, w->request_count, HEAD_BYTES + STK_PAD_BYTES);
     if (!w->request || !w->heads) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a worker of the index");
-    return stk_source_open(&w->source, &(stk_source_config){.file_threads = IO_THREADS}, err);
+    const stk_source_config config = {.file_threads = IO_THREADS, .tar_lists = w->run->rules->store.tar_lists};
+    return stk_source_open(&w->source, &config, err);
 }
 
 /* Submit to whoever reads such addresses. */
 static stk_status submit_one(survey_worker *w, stk_remote_request *r, stk_error *err)
 {
-    if (stk_address_is_remote(r->request.address)) return stk_remote_submit(w->run->rules->remote, &w->group, r, err);
+    if (stk_address_is_remote(stk_address_container(r->request.address))) return stk_remote_submit(w->run->rules->remote, &w->group, r, err);
     stk_source_submit(w->source, &r->request);
     return STK_OK;
 }
@@ -133,7 +134,9 @@ static stk_reason reason_of(const stk_request *request)
     case STK_ERR_MEDIA_DENIED: return STK_REASON_DENIED;
     case STK_ERR_MEDIA_LIMIT: return STK_REASON_MEDIA_LIMIT;
     case STK_ERR_MEDIA_UNSUPPORTED: return STK_REASON_UNSUPPORTED;
-    case STK_ERR_MEDIA: return is_data_uri(request->address) ? STK_REASON_BROKEN : STK_REASON_NOT_IMAGE;
+    case STK_ERR_MEDIA:
+        return is_data_uri(request->address) || stk_address_container(request->address).data != request->address.data
+                   ? STK_REASON_BROKEN : STK_REASON_NOT_IMAGE;
     case STK_ERR_SYSTEM:
         return request->error.code == EACCES || request->error.code == EPERM ? STK_REASON_UNREADABLE : STK_REASON_NONE;
     default: return STK_REASON_NONE;
@@ -151,7 +154,7 @@ static void note_answer(stk_survey_media *media, const stk_request *request)
 {
     media->facts.size_bytes = request->total_bytes;
     media->facts.mtime_ns = request->mtime_ns;
-    if (!stk_address_is_remote(request->address)) return;
+    if (!stk_address_is_remote(stk_address_container(request->address))) return;
     media->facts.mtime_ns = STK_MEDIA_OBJECT;
     memcpy(media->etag, request->etag_is, sizeof media->etag);
 }
@@ -253,7 +256,7 @@ static stk_status read_longer(survey_worker *w, stk_survey_media *media, size_t 
     }
     stk_remote_request r = {.request = {.address = media->address, .places = w->set->places, .size_bytes = size_bytes,
                                         .buffer = w->longer, .capacity_bytes = size_bytes}};
-    size_t local = !stk_address_is_remote(media->address);
+    size_t local = !stk_address_is_remote(stk_address_container(media->address));
     STK_TRY(submit_one(w, &r, err));
     while (!reap_one(w, &local)) continue;
     *bytes = (stk_bytes){w->longer, r.request.got_bytes};
@@ -379,7 +382,7 @@ static stk_status probe_some(survey_worker *w, stk_survey_media *media, size_t c
     stk_status status = STK_OK;
     size_t submitted = 0, local = 0;
     for (; status == STK_OK && submitted < count; submitted++) {
-        local += !stk_address_is_remote(media[submitted].address);
+        local += !stk_address_is_remote(stk_address_container(media[submitted].address));
         status = submit(w, submitted, &media[submitted], decoding, err);
     }
     if (status < 0) submitted--; /* it never left */

@@ -1,6 +1,6 @@
 /* address.c - from what a record writes to what can be opened, inside the allowed places.
  *
- * A file's path is normalised; the key of an object and a URL are what the record says, byte by byte. */
+ * A file's path is normalised, and so is that of a tar; the key of an object and a URL are what the record says, byte by byte. */
 #include "manifest/record_reader.h"
 
 #include <ctype.h>
@@ -252,6 +252,40 @@ static stk_status join_key(stk_record_reader *reader, stk_str *resolved, stk_str
     return is_allowed(reader, *resolved) ? STK_OK : deny(reader, *resolved);
 }
 
+/* --- files in tars --- */
+
+/* //NAME, or OFFSET+BYTES. */
+static bool is_member(stk_str which)
+{
+    if (has_prefix(which, "//")) return which.size_bytes > 2;
+    size_t i = 0, plus = 0;
+    for (; i < which.size_bytes; i++)
+        if (which.data[i] == '+' && !plus && i) plus = i;
+        else if (!isdigit((unsigned char)which.data[i])) return false;
+    return plus && plus <= 18 && plus + 1 < i && i - plus - 1 <= 18;
+}
+
+/* tar://NAME::ADDRESS and tar:OFFSET+BYTES::ADDRESS: what stands before the :: stays as it is, the rest is an address. */
+static stk_status tar_address(stk_record_reader *reader, stk_str *resolved, stk_str address)
+{
+    static const char how[] = "no address of a file in a tar: write tar://NAME::TAR, or tar:OFFSET+BYTES::TAR";
+    const char *const divide = address.data ? memmem(address.data, address.size_bytes, "::", 2) : NULL;
+    if (!divide || memchr(address.data, 0, address.size_bytes)) return refuse_address(reader, address, how);
+    const size_t head_bytes = (size_t)(divide - address.data) + 2;
+    stk_str tar = {address.data + head_bytes, address.size_bytes - head_bytes};
+    if (has_prefix(tar, "tar:") || has_prefix(tar, "data:") || !is_member((stk_str){address.data + 4, head_bytes - 6}))
+        return refuse_address(reader, address, how);
+    STK_TRY(stk_record_reader_address(reader, &tar, tar));
+    char *const joined = stk_record_reader_take(reader, head_bytes + tar.size_bytes + 1);
+    if (!joined) return stk_record_reader_nomem(reader);
+    memcpy(joined, address.data, head_bytes);
+    memcpy(joined, "tar", 3); /* known in lower case */
+    memcpy(joined + head_bytes, tar.data, tar.size_bytes);
+    joined[head_bytes + tar.size_bytes] = 0;
+    *resolved = (stk_str){joined, head_bytes + tar.size_bytes};
+    return STK_OK;
+}
+
 /* --- all of them --- */
 
 stk_status stk_record_reader_address(stk_record_reader *reader, stk_str *resolved, stk_str address)
@@ -266,6 +300,7 @@ stk_status stk_record_reader_address(stk_record_reader *reader, stk_str *resolve
         *resolved = address;
         return STK_OK;
     }
+    if (has_prefix(address, "tar:")) return tar_address(reader, resolved, address);
     stk_str path = address;
     if (has_prefix(address, "file:/"))
         STK_TRY(file_path(reader, &path, address));

@@ -3,6 +3,7 @@
 #include "manifest/record_reader.h"
 
 #include <ctype.h>
+#include <stdio.h>
 
 /* Bytes in base64 without a data: address around them. */
 static stk_status wrap_base64(stk_record_reader *reader, stk_str *address, stk_str text)
@@ -85,10 +86,42 @@ static const json_t *find_address(const json_t *item)
     return NULL;
 }
 
+/* {"tar": ..., "member": NAME}, or with "offset" and "size" where a list says where files lie: the text of its address. */
+static stk_status read_tar(stk_record_reader *reader, stk_str *address, const json_t *item)
+{
+    const json_t *const tar = stk_json_get(item, "tar"), *const member = stk_json_get(item, "member");
+    const json_t *const offset = stk_json_get(item, "offset"), *const size = stk_json_get(item, "size");
+    char place[64];
+    stk_str which = {place, 0};
+    if (json_is_string(member)) which = stk_json_text(member);
+    else if (json_is_integer(offset) && json_is_integer(size) && json_integer_value(offset) >= 0 && json_integer_value(size) >= 0)
+        which.size_bytes = (size_t)snprintf(place, sizeof place, "%lld+%lld", (long long)json_integer_value(offset),
+                                            (long long)json_integer_value(size));
+    if (!json_is_string(tar) || which.size_bytes == 0)
+        return stk_record_reader_fail(reader, STK_REASON_DIALECT,
+                                      "an image in a tar needs its member, or its offset and size in bytes, beside tar");
+    const stk_str path = stk_json_text(tar);
+    const char *const scheme = member ? "tar://" : "tar:";
+    char *const out = stk_record_reader_take(reader, 8 + which.size_bytes + path.size_bytes);
+    if (!out) return stk_record_reader_nomem(reader);
+    const size_t head_bytes = strlen(scheme);
+    memcpy(out, scheme, head_bytes);
+    memcpy(out + head_bytes, which.data, which.size_bytes);
+    memcpy(out + head_bytes + which.size_bytes, "::", 2);
+    memcpy(out + head_bytes + which.size_bytes + 2, path.data, path.size_bytes);
+    *address = (stk_str){out, head_bytes + which.size_bytes + 2 + path.size_bytes};
+    return STK_OK;
+}
+
 static stk_status read_object(stk_record_reader *reader, const json_t *item)
 {
     uint32_t width_px, height_px;
     STK_TRY(read_size(reader, &width_px, &height_px, item));
+    if (stk_json_get(item, "tar")) {
+        stk_str address;
+        STK_TRY(read_tar(reader, &address, item));
+        return add_image(reader, address, width_px, height_px);
+    }
     const json_t *value = find_address(item);
     /* {"type": "image", "image": {"url": ...}}: one level, and no further. */
     if (json_is_object(value)) {
@@ -157,6 +190,6 @@ stk_status stk_record_reader_image_part(stk_record_reader *reader, const json_t 
     if (is_image_url || (json_is_object(stk_json_get(part, "image_url")) && !stk_json_get(part, "image")))
         return read_image_url(reader, part);
     /* {"type": "image"} stands for the next of `images`, as a tag does. */
-    if (!find_address(part) && !stk_json_get(part, "base64") && !stk_json_get(part, "bytes")) return stk_record_reader_tag(reader, added);
+    if (!find_address(part) && !stk_json_get(part, "base64") && !stk_json_get(part, "bytes") && !stk_json_get(part, "tar")) return stk_record_reader_tag(reader, added);
     return read_object(reader, part);
 }

@@ -29,7 +29,14 @@ static size_t authority_end(stk_str address)
     return at < address.size_bytes ? at : address.size_bytes;
 }
 
-stk_str stk_address_shown(stk_str address)
+stk_str stk_address_container(stk_str address)
+{
+    const char *const divide = starts(address, "tar:") ? memmem(address.data, address.size_bytes, "::", 2) : NULL;
+    const size_t begin = divide ? (size_t)(divide - address.data) + 2 : 0;
+    return (stk_str){address.data + begin, address.size_bytes - begin};
+}
+
+static stk_str shown_part(stk_str address)
 {
     if (!stk_address_is_remote(address) || stk_address_is_s3(address)) return address;
     const size_t end = authority_end(address);
@@ -37,6 +44,13 @@ stk_str stk_address_shown(stk_str address)
     size_t at = end;
     while (at < address.size_bytes && !memchr("?#", address.data[at], 2)) at++;
     return (stk_str){address.data, at};
+}
+
+stk_str stk_address_shown(stk_str address)
+{
+    const stk_str container = stk_address_container(address), part = shown_part(container);
+    if (part.data != container.data) return part;
+    return (stk_str){address.data, (size_t)(container.data - address.data) + part.size_bytes};
 }
 
 stk_str stk_place_of(stk_str address)

@@ -19,6 +19,9 @@
 bool stk_address_is_remote(stk_str text);
 bool stk_address_is_s3(stk_str text);
 
+/* The address itself, or, of a file in a tar (tar://NAME::ADDRESS), that of the tar.  A slice of address. */
+stk_str stk_address_container(stk_str address);
+
 /* What people may see: a URL without its query, which may hold a signature, and without a name and password. */
 stk_str stk_address_shown(stk_str address);
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "source/backend.h"
+#include "source/tar_member.h"
 
 enum { STATE_NEW, STATE_WAITING, STATE_READING, STATE_FINISHED };
 
@@ -28,6 +29,7 @@ struct stk_source {
     bool stop;
     void (*notify)(void *context);
     void *notify_context;
+    char *tar_lists; /* NULL: beside each tar */
     int thread_count;
     pthread_t *thread;
     stk_request **reading; /* what each thread works on; NULL: nothing */
@@ -72,11 +74,19 @@ static struct timespec deadline_in(stk_ns wait_ns)
     return (struct timespec){.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
 }
 
-static stk_status read_once(stk_request *r)
+static stk_status read_once(stk_source *s, stk_request *r);
+
+static stk_status read_tar(void *source, stk_request *r)
+{
+    return read_once(source, r);
+}
+
+static stk_status read_once(stk_source *s, stk_request *r)
 {
     static const struct { const char *prefix; size_t length; } later[] = {{"s3://", 5}, {"http://", 7}, {"https://", 8}};
     const stk_str a = r->address;
     if (a.size_bytes >= 5 && memcmp(a.data, "data:", 5) == 0) return stk_data_uri_read(r);
+    if (stk_address_is_tar(a)) return stk_tar_member_read(r, read_tar, s, s->tar_lists);
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (a.size_bytes >= later[i].length && memcmp(a.data, later[i].prefix, later[i].length) == 0)
             return stk_fail(&r->error, STK_ERR_MEDIA_UNSUPPORTED, "%s is not supported yet: copy the media to a folder",
@@ -101,7 +111,7 @@ static stk_status read_with_patience(stk_source *s, stk_request *r)
     for (size_t tries = 0;; tries++) {
         if (stk_request_cancelled(r)) return stk_fail(&r->error, STK_ERR_INTERRUPTED, "cancelled");
         r->got_bytes = 0;
-        const stk_status status = read_once(r);
+        const stk_status status = read_once(s, r);
         if (status == STK_OK) r->error.status = STK_OK; /* an earlier try may have left words */
         if (status != STK_AGAIN) return status;
         if (tries == PAUSES) return STK_ERR_SYSTEM; /* the error says which */
@@ -193,8 +203,9 @@ stk_status stk_source_open(stk_source **out, const stk_source_config *config, st
     init_condition(&s->pause);
     s->thread = stk_alloc_array(STK_TAG_SOURCE, (size_t)threads, sizeof *s->thread);
     s->reading = stk_alloc_array(STK_TAG_SOURCE, (size_t)threads, sizeof *s->reading);
+    if (config->tar_lists) s->tar_lists = stk_strdup(STK_TAG_SOURCE, config->tar_lists);
     stk_status status = STK_OK;
-    if (!s->thread || !s->reading) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: a source of %d threads", threads);
+    if (!s->thread || !s->reading || (config->tar_lists && !s->tar_lists)) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: a source of %d threads", threads);
     while (status == STK_OK && s->thread_count < threads) status = start_thread(s, err);
     if (status < 0) {
         stk_source_close(&s);
@@ -223,6 +234,7 @@ void stk_source_close(stk_source **source)
     pthread_mutex_destroy(&s->lock);
     stk_free(s->thread);
     stk_free(s->reading);
+    stk_free(s->tar_lists);
     stk_free(s);
 }
 

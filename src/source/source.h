@@ -23,7 +23,8 @@ enum { STK_ETAG_BYTES = 72 }; /* of an ETag with its quotes and a NUL; a longer 
 typedef struct stk_request {
     /* The caller sets these before submit; all else is zero. */
     stk_str address;        /* absolute path, data: URI, s3://bucket/key (the key's bytes as they are, never percent-
-                             * encoded) or http(s):// URL as written; the caller's until reaped */
+                             * encoded) or http(s):// URL as written, or a file in a tar of one of these but data: (tar_member.h);
+                             * the caller's until reaped */
     stk_str etag;           /* remote: of the object that is meant, with its quotes; empty: any */
     const stk_places *places; /* where it must lie, links and redirects followed; the caller's until reaped; NULL: anywhere */
     uint64_t offset;        /* of the first byte wanted */
@@ -66,6 +67,7 @@ typedef struct stk_source_config {
     bool anonymous;           /* do not sign */
     const char *cache_path;   /* NULL: no cache */
     uint64_t cache_bytes;
+    const char *tar_lists;    /* folder for the lists of files of tars; NULL: beside each tar */
     const stk_places *endpoints; /* hosts that may have private addresses; the caller's until close; NULL: none */
 } stk_source_config;
 

@@ -809,6 +809,67 @@ static void addresses_of_objects(void)
     }
 }
 
+static void addresses_in_tars(void)
+{
+    reset();
+    static const struct {
+        const char *image, *resolved;
+    } known[] = {
+        {"\"tar://a/./b c.jpg::x/../y.tar\"", "tar://a/./b c.jpg::/m/y.tar"},
+        {"\"TAR://a::/m//y.tar\"", "tar://a::/m/y.tar"},
+        {"\"tar://a::s3://bucket/x::y/../z.tar\"", "tar://a::s3://bucket/x::y/../z.tar"},
+        {"\"tar:512+1024::y.tar\"", "tar:512+1024::/m/y.tar"},
+        {"{\"tar\": \"y.tar\", \"member\": \"a/b.jpg\"}", "tar://a/b.jpg::/m/y.tar"},
+        {"{\"tar\": \"y.tar\", \"offset\": 512, \"size\": 7, \"path\": \"a.jpg\", \"width\": 3, \"height\": 4}", "tar:512+7::/m/y.tar"},
+        {"{\"tar\": \"file:///m/y%20z.tar\", \"member\": \"1+2\"}", "tar://1+2::/m/y z.tar"},
+    };
+    static const struct {
+        const char *image;
+        stk_reason reason;
+        const char *words;
+    } refused[] = {
+        {"\"tar://a.jpg\"", STK_REASON_DIALECT, "tar://NAME::TAR"},
+        {"\"tar://::y.tar\"", STK_REASON_DIALECT, "tar://NAME::TAR"},
+        {"\"tar:12::y.tar\"", STK_REASON_DIALECT, "tar:OFFSET+BYTES::TAR"},
+        {"\"tar:+12::y.tar\"", STK_REASON_DIALECT, "tar:OFFSET+BYTES::TAR"},
+        {"\"tar:12+::y.tar\"", STK_REASON_DIALECT, "tar:OFFSET+BYTES::TAR"},
+        {"\"tar:1+2+3::y.tar\"", STK_REASON_DIALECT, "tar:OFFSET+BYTES::TAR"},
+        {"\"tar:1234567890123456789+2::y.tar\"", STK_REASON_DIALECT, "tar:OFFSET+BYTES::TAR"},
+        {"\"tar://a::tar://b::y.tar\"", STK_REASON_DIALECT, "tar://NAME::TAR"},
+        {"\"tar://a::data:image/png;base64,AA==\"", STK_REASON_DIALECT, "tar://NAME::TAR"},
+        {"\"tar://a::\"", STK_REASON_DIALECT, "an empty address"},
+        {"\"tar://a::../y.tar\"", STK_REASON_DENIED, "allow: [/] to read y.tar"},
+        {"\"tar://a::https://x/y.tar?sig=secret\"", STK_REASON_DENIED, "allow: ['https://x'] to read /y.tar"},
+        {"\"tar://a\\u0000::y.tar\"", STK_REASON_DIALECT, "tar://NAME::TAR"},
+        {"{\"tar\": \"y.tar\"}", STK_REASON_DIALECT, "its member, or its offset and size"},
+        {"{\"tar\": \"y.tar\", \"offset\": 1}", STK_REASON_DIALECT, "its member, or its offset and size"},
+        {"{\"tar\": \"y.tar\", \"offset\": -1, \"size\": 1}", STK_REASON_DIALECT, "its member, or its offset and size"},
+        {"{\"tar\": \"y.tar\", \"member\": \"\"}", STK_REASON_DIALECT, "its member, or its offset and size"},
+        {"{\"tar\": 7, \"member\": \"a\"}", STK_REASON_DIALECT, "its member, or its offset and size"},
+    };
+    const stk_str allow[] = {STR("s3://bucket")};
+    rules.allow = (stk_str_list){allow, 1};
+    char more[300];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        snprintf(more, sizeof more, ",\"image\":%s", known[i].image);
+        CHECK_MSG(parse(llava("\"<image>\"", more)) == STK_OK, "%s: %s", known[i].image, err.message);
+        CHECK_MSG(stk_str_is(sample.media[0].address, known[i].resolved), "%s", known[i].image);
+    }
+    CHECK_INT(sample.media[0].width_px, 0);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        snprintf(more, sizeof more, ",\"image\":%s", refused[i].image);
+        refuse(llava("\"<image>\"", more), refused[i].reason, refused[i].words);
+        CHECK_MSG(!strstr(err.message, "secret"), "%s", err.message);
+    }
+    /* A part of content is such an object, too. */
+    CHECK(parse("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"tar\":\"y.tar\",\"member\":\"a\"}]},"
+                "{\"role\":\"assistant\",\"content\":\"ok\"}]}") == STK_OK);
+    CHECK(stk_str_is(sample.media[0].address, "tar://a::/m/y.tar"));
+    rules.media_root = STR("s3://bucket/sets");
+    CHECK(parse(llava("\"<image>\"", ",\"image\":\"tar://a::../y.tar\"")) == STK_OK);
+    CHECK(stk_str_is(sample.media[0].address, "tar://a::s3://bucket/y.tar"));
+}
+
 /* An image in place of its address: by the alphabet of base64 and a length that no path has. */
 static void images_in_base64(void)
 {
@@ -1114,6 +1175,7 @@ int main(int argc, char **argv)
         TEST(half_surrogate_pairs_become_replacement_characters),
         TEST(addresses),
         TEST(addresses_of_objects),
+        TEST(addresses_in_tars),
         TEST(images_in_base64),
         TEST(image_url_flat_or_nested),
         TEST(video_and_audio_are_not_supported_yet),
