@@ -13,6 +13,8 @@
 #include "engine/model_folder.h"
 #include "engine/survey.h"
 #include "engine/unusable.h"
+#include "manifest/index_file.h"
+#include "schema/place.h"
 
 /* --- prepare --- */
 
@@ -88,6 +90,12 @@ static stk_status find_stem(stk_run *run, stk_error *err)
 {
     const char *const manifest = run->rules->set[0].files.path[0], *const slash = strrchr(manifest, '/');
     char stem[PATH_MAX];
+    if (stk_address_is_remote(stk_str_of(manifest))) { /* of one name there may be many */
+        STK_TRY(stk_index_sidecar_path(stem, run->rules->index_dir ? run->rules->index_dir : run->rules->copies, manifest, "", err));
+        *strrchr(stem, '.') = 0;
+        run->stem = stk_strdup(STK_TAG_ENGINE, stem);
+        return run->stem ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: a run");
+    }
     STK_TRY(stk_path_join(stem, sizeof stem, run->rules->index_dir ? run->rules->index_dir : "/", slash && run->rules->index_dir ? slash + 1 : manifest, err));
     run->stem = stk_strdup(STK_TAG_ENGINE, stem);
     return run->stem ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: a run");
@@ -195,6 +203,7 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
                            .file = (const char *const *)set->rules->files.path,
                            .file_count = (uint32_t)set->rules->files.count,
                            .index_dir = run->rules->index_dir,
+                           .store = &run->rules->index_store,
                            .record_rules = &set->rules->record,
                            .survey = &survey,
                            .mode = run->stream ? STK_INDEX_STREAM : require ? STK_INDEX_REQUIRE : verify ? STK_INDEX_VERIFY : STK_INDEX_AUTO,

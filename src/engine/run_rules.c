@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "manifest/index_file.h"
 #include "schema/place.h"
 
 typedef struct resolver {
@@ -245,7 +246,8 @@ static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_d
     set->name = keep(r, data->name, &no_memory).data;
     set->text.system = keep(r, data->system, &no_memory);
     if (no_memory) return nomem(r);
-    STK_TRY(stk_manifest_files(&set->files, (const char *const *)data->path.item, data->path.count, r->folder, r->err));
+    STK_TRY(stk_manifest_files(&set->files, (const char *const *)data->path.item, data->path.count, r->folder,
+                               &r->rules->manifest_store, r->err));
     set->record.dialect = data->format ? (stk_dialect)choice(data->format, formats) : STK_DIALECT_DETECT;
     set->record.tag_space = (stk_tag_space)choice(either(own->tag_space, run->tag_space), spaces);
     set->record.limits = &r->rules->limits;
@@ -334,7 +336,47 @@ static stk_status resolve_store(const resolver *r)
     if (r->rules->index_dir && r->rules->index_dir[0] == '/') store->tar_lists = r->rules->index_dir;
     STK_TRY(resolve_path(r, &store->ca, o->ca));
     STK_TRY(resolve_path(r, &store->cache_path, o->cache_path));
-    return stk_remote_create(&r->rules->remote, store, r->err);
+    STK_TRY(stk_remote_create(&r->rules->remote, store, r->err));
+    r->rules->remote_files.remote = r->rules->remote;
+    r->rules->manifest_store = stk_remote_manifest_store(&r->rules->remote_files);
+    return STK_OK;
+}
+
+/* A folder for copies, when anything comes from a store. */
+static stk_status resolve_copies(const resolver *r)
+{
+    stk_rules *const rules = r->rules;
+    bool any = rules->remote_files.index_address != NULL;
+    for (uint32_t i = 0; !any && i < rules->set_count; i++)
+        for (size_t f = 0; f < rules->set[i].files.count; f++) any |= stk_address_is_remote(stk_str_of(rules->set[i].files.path[f]));
+    char folder[PATH_MAX], mirror[PATH_MAX];
+    if (any && !rules->index_dir) {
+        STK_TRY(stk_remote_folder(folder, r->err));
+        STK_TRY(resolve_path(r, &rules->copies, folder));
+    }
+    if (rules->remote_files.index_address) {
+        uint8_t digest[16];
+        stk_index_hash(digest, rules->remote_files.index_address, strlen(rules->remote_files.index_address));
+        snprintf(mirror, sizeof mirror, "%.4000s/index-%02x%02x%02x%02x%02x%02x%02x%02x", rules->copies, digest[0], digest[1], digest[2],
+                 digest[3], digest[4], digest[5], digest[6], digest[7]);
+        STK_TRY(resolve_path(r, &rules->index_dir, mirror));
+    }
+    rules->index_store = stk_remote_index_store(&rules->remote_files, rules->copies);
+    return STK_OK;
+}
+
+static stk_status resolve_index_dir(const resolver *r)
+{
+    const char *const path = r->options->index_dir;
+    if (!path || !strstr(path, "://")) return resolve_path(r, &r->rules->index_dir, path);
+    const size_t bucket = stk_address_is_s3(stk_str_of(path)) ? stk_place_of(stk_str_of(path)).size_bytes : 0;
+    if (bucket <= 5) return fail_option(r, "index_dir", "%.80s is neither a folder nor s3://BUCKET/PREFIX", path);
+    bool no_memory = false;
+    char *const address = (char *)(uintptr_t)keep(r, path, &no_memory).data;
+    if (no_memory) return nomem(r);
+    for (size_t end = strlen(address); end > bucket && address[end - 1] == '/'; end--) address[end - 1] = 0;
+    r->rules->remote_files.index_address = address;
+    return STK_OK;
 }
 
 static stk_status resolve_run(resolver *r)
@@ -349,7 +391,7 @@ static stk_status resolve_run(resolver *r)
     STK_TRY(stk_options_check(o, r->err));
     STK_TRY(find_folder(r));
     STK_TRY(resolve_path(r, &rules->model_folder, o->model));
-    STK_TRY(resolve_path(r, &rules->index_dir, o->index_dir));
+    STK_TRY(resolve_index_dir(r));
     STK_TRY(resolve_path(r, &rules->dead_letter, o->dead_letter));
     STK_TRY(resolve_store(r));
     rules->limits = (stk_limits){.media_bytes = (uint64_t)o->limits.media_bytes, .media_px = (uint64_t)o->limits.media_pixels,
@@ -371,7 +413,7 @@ static stk_status resolve_run(resolver *r)
         rules->set_count = (uint32_t)i + 1;
         STK_TRY(resolve_set(r, &rules->set[i], &o->data[i]));
     }
-    return STK_OK;
+    return resolve_copies(r);
 }
 
 stk_status stk_rules_make(stk_rules **out, const stk_options *options, stk_error *err)

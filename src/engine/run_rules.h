@@ -6,7 +6,7 @@
 
 #include <stoker/options.h>
 
-#include "engine/remote.h"
+#include "engine/remote_files.h"
 #include "manifest/files.h"
 #include "manifest/record.h"
 #include "plan/planner.h"
@@ -34,7 +34,8 @@ typedef struct stk_set_rules {
 
 typedef struct stk_rules {
     const char *model_folder;  /* absolute */
-    const char *index_dir;     /* absolute; NULL: beside the manifests */
+    const char *index_dir;     /* absolute; NULL: beside the manifests.  Of one on a store, the folder of copies of it */
+    const char *copies;        /* folder of what comes from stores; NULL: nothing does */
     const char *dead_letter;   /* absolute; NULL: none */
     stk_limits limits;
     stk_layout layout;
@@ -48,6 +49,9 @@ typedef struct stk_rules {
     stk_source_config store;   /* all but file_threads: how whoever opens a source finds and asks object stores */
     stk_places *endpoints;     /* of store */
     stk_remote *remote;        /* a source for what is not batches */
+    stk_remote_files remote_files;
+    stk_manifest_store manifest_store; /* over remote_files, as is index_store */
+    stk_index_store index_store;
     stk_set_rules *set;
     uint32_t set_count;
     stk_pool pool;             /* owns all strings */

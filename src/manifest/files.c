@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "schema/place.h"
 
 enum { FOLDER_DEPTH = 32 };
 
@@ -235,13 +237,95 @@ static stk_status add_prefix(stk_file_list *files, size_t *capacity, const char 
     return finish_folder(files, first, err);
 }
 
+/* --- stores --- */
+
+/* What a list of keys is looked through for. */
+typedef struct key_search {
+    const char *entry;  /* s3://bucket/... as it is written */
+    size_t bucket_bytes; /* of it: s3://bucket */
+    bool pattern;
+    bool exact, inside; /* entry itself was found; a manifest behind entry and a slash */
+    stk_file_list *found;
+    size_t capacity;
+    stk_status status;
+    stk_error *err;
+} key_search;
+
+/* Whether a part of a key behind `at` is hidden. */
+static bool is_hidden(const char *at)
+{
+    for (; at; at = strchr(at, '/')) {
+        at += *at == '/';
+        if (*at == '.') return true;
+    }
+    return false;
+}
+
+static bool look_at_key(void *to, stk_str key)
+{
+    key_search *const s = to;
+    char path[PATH_MAX];
+    if (memchr(key.data, 0, key.size_bytes) ||
+        snprintf(path, sizeof path, "%.*s/%.*s", (int)s->bucket_bytes, s->entry, (int)key.size_bytes, key.data) >= (int)sizeof path)
+        return true; /* no name of a manifest */
+    const size_t length = strlen(s->entry), slashed = length - (s->entry[length - 1] == '/');
+    if (strcmp(path, s->entry) == 0) s->exact = true;
+    else if (s->pattern && fnmatch(s->entry, path, FNM_PATHNAME | FNM_PERIOD) != 0) return true;
+    else if (!s->pattern && (!ending_of(strrchr(path, '/') + 1) || is_hidden(path + (path[slashed] == '/' ? slashed : length)))) return true;
+    if (!s->pattern && path[slashed] == '/') s->inside = true;
+    s->status = add_file(s->found, &s->capacity, path, s->err);
+    return s->status == STK_OK;
+}
+
+/* Of what was found: the entry itself, else what a folder of its name holds, else all. */
+static bool is_wanted(const key_search *s, const char *path)
+{
+    const size_t length = strlen(s->entry), slashed = length - (s->entry[length - 1] == '/');
+    if (s->exact) return strcmp(path, s->entry) == 0;
+    return !s->inside || path[slashed] == '/';
+}
+
+static stk_status check_remote(const char *entry, const stk_manifest_store *store, stk_error *err)
+{
+    const stk_str text = stk_str_of(entry);
+    if (!store || !stk_address_is_s3(text) || strncmp(entry, "s3://", 5) != 0)
+        return stk_fail(err, STK_ERR_MANIFEST, "%.100s: manifests are files or s3:// objects; copy it to a folder or a bucket",
+                        stk_address_is_remote(text) ? "a URL" : entry);
+    const size_t bucket = stk_place_of(text).size_bytes;
+    if (bucket == 5 || !entry[bucket]) return stk_fail(err, STK_ERR_MANIFEST, "%.100s: write s3://BUCKET/KEY", entry);
+    return strlen(entry) < PATH_MAX ? STK_OK : stk_fail(err, STK_ERR_MANIFEST, "the path is too long: %.100s", entry);
+}
+
+static stk_status add_remote(stk_file_list *files, size_t *capacity, const char *entry, const stk_manifest_store *store, stk_error *err)
+{
+    STK_TRY(check_remote(entry, store, err));
+    const size_t plain = strcspn(entry, "*?[");
+    const char *const last = strrchr(entry, '/') + 1;
+    if (!entry[plain] && ending_of(last)) return add_file(files, capacity, entry, err);
+    if (entry[plain] && entry + plain < last)
+        return stk_fail(err, STK_ERR_MANIFEST, "%.100s: on a store a pattern may stand in the last part only; name its folder", entry);
+    char prefix[PATH_MAX];
+    stk_file_list found = {0};
+    snprintf(prefix, sizeof prefix, "%.*s", (int)plain, entry);
+    key_search search = {.entry = entry, .bucket_bytes = stk_place_of(stk_str_of(entry)).size_bytes, .pattern = entry[plain] != 0,
+                         .found = &found, .err = err};
+    stk_status status = store->list(store->context, prefix, look_at_key, &search, err);
+    if (search.status < 0) status = search.status;
+    const size_t first = files->count;
+    for (size_t i = 0; status == STK_OK && i < found.count; i++)
+        if (is_wanted(&search, found.path[i])) status = add_file(files, capacity, found.path[i], err);
+    stk_manifest_files_free(&found);
+    if (status == STK_OK && files->count == first)
+        status = stk_fail_at(err, STK_ERR_MANIFEST, entry, 0,
+                             "no manifest starts so: its name must end in .jsonl, .json or .ndjson, with or without .gz or .zst");
+    return status == STK_OK ? finish_folder(files, first, err) : status;
+}
+
 static stk_status add_entry(stk_file_list *files, size_t *capacity, const char *entry, const char *folder,
-                            stk_error *err)
+                            const stk_manifest_store *store, stk_error *err)
 {
     if (!entry[0]) return stk_fail(err, STK_ERR_MANIFEST, "an empty path of a manifest");
-    if (strstr(entry, "://"))
-        return stk_fail(err, STK_ERR_MANIFEST, "%.100s: only files are supported yet; copy it to a folder",
-                        entry);
+    if (strstr(entry, "://")) return add_remote(files, capacity, entry, store, err);
     char path[PATH_MAX];
     STK_TRY(stk_path_join(path, sizeof path, folder, entry, err));
     struct stat info;
@@ -277,14 +361,14 @@ static stk_status check_once(const stk_file_list *files, stk_error *err)
     return status;
 }
 
-stk_status stk_manifest_files(stk_file_list *out, const char *const *path, size_t path_count,
-                              const char *folder, stk_error *err)
+stk_status stk_manifest_files(stk_file_list *out, const char *const *path, size_t path_count, const char *folder,
+                              const stk_manifest_store *store, stk_error *err)
 {
     *out = (stk_file_list){0};
     size_t capacity = 0;
     stk_status status = STK_OK;
     for (size_t i = 0; i < path_count && status == STK_OK; i++)
-        status = add_entry(out, &capacity, path[i], folder, err);
+        status = add_entry(out, &capacity, path[i], folder, store, err);
     if (status == STK_OK && out->count == 0)
         status = stk_fail(err, STK_ERR_MANIFEST, "a data set without a `path`");
     if (status == STK_OK) status = check_once(out, err);

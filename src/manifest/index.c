@@ -19,6 +19,7 @@
 #include "manifest/index_lines.h"
 #include "manifest/index_recheck.h"
 #include "manifest/unpack.h"
+#include "schema/place.h"
 
 enum { WAIT_MS = 50, HASHED_AT_ONCE_BYTES = 64 << 20 };
 
@@ -30,7 +31,8 @@ typedef struct part_file {
 
 typedef struct set_file {
     char *path;             /* as people know it */
-    char *data_path;        /* of its plain bytes: the same, or what was unpacked */
+    const char *folder;     /* of its sidecars; NULL: beside it */
+    char *data_path;        /* of its plain bytes: the same, or what was fetched or unpacked */
     stk_map manifest;       /* closed again when all parts are there */
     struct stat info;
     stk_index_stamp stamp;
@@ -45,6 +47,7 @@ struct stk_set_index {
     uint32_t file_count;
     set_file *file;
     bool only_lines; /* STK_INDEX_STREAM */
+    const stk_index_store *store; /* of lists of what is left out; the caller's, outlives the index */
     stk_set_facts facts;
     uint64_t blank_lines, words_count;
     /* Of a set of several files: copies, joined. */
@@ -98,13 +101,12 @@ static stk_status rules_digest(uint8_t digest[16], const stk_index_spec *spec, s
 }
 
 /* The name of a sidecar holds its rules, so that two configurations over one manifest do not take turns in rebuilding. */
-static stk_status name_part(part_file *part, const stk_index_spec *spec, const char *manifest, stk_index_part which,
-                            const uint8_t rules[16], stk_error *err)
+static stk_status name_part(set_file *file, stk_index_part which, const uint8_t rules[16], stk_error *err)
 {
     static const char *const kind[] = {"media", "text", "lines"};
     char suffix[32];
     snprintf(suffix, sizeof suffix, "%s-%02x%02x%02x%02x", kind[which], rules[0], rules[1], rules[2], rules[3]);
-    return stk_index_sidecar_path(part->path, spec->index_dir, manifest, suffix, err);
+    return stk_index_sidecar_path(file->part[which].path, file->folder, file->path, suffix, err);
 }
 
 /* --- the manifest --- */
@@ -278,11 +280,12 @@ static stk_status wait_for_other(const stk_index_spec *spec, stk_error *err)
 }
 
 /* Take the lock of a part, waiting for who has it; STK_AGAIN each time the sidecar should be looked at first. */
-static stk_status lock_part(const stk_index_spec *spec, const part_file *part, stk_journal *journal, stk_error *err)
+static stk_status lock_part(const stk_index_spec *spec, const set_file *file, stk_index_part which, stk_journal *journal,
+                            stk_error *err)
 {
     char path[4200];
-    snprintf(path, sizeof path, "%s.part", part->path);
-    if (spec->index_dir) (void)mkdir(spec->index_dir, 0777); /* what is wrong with it shows when the journal is opened */
+    snprintf(path, sizeof path, "%s.part", file->part[which].path);
+    if (file->folder) (void)mkdir(file->folder, 0777); /* what is wrong with it shows when the journal is opened */
     const stk_status status = stk_journal_lock(journal, path, err);
     if (status != STK_AGAIN) return status;
     const stk_status waited = wait_for_other(spec, err);
@@ -308,13 +311,40 @@ static void remove_spent_journal(const part_file *part)
     stk_journal_close(&journal, !stk_journal_is_spent(&journal, part->view.header->flags));
 }
 
+/* --- on a store --- */
+
+static stk_status pull(const stk_index_spec *spec, const char *path, stk_error *err)
+{
+    return spec->store && spec->store->pull ? spec->store->pull(spec->store->context, path, err) : STK_AGAIN;
+}
+
+static stk_status push(const stk_index_spec *spec, const char *path, stk_error *err)
+{
+    return spec->store && spec->store->push ? spec->store->push(spec->store->context, path, err) : STK_OK;
+}
+
+/* Find a part here, else on the store, where another machine may have put it. */
+static stk_status find_or_pull(const stk_index_spec *spec, set_file *file, stk_index_part which, const uint8_t rules[16],
+                               bool decoded, stk_error *err)
+{
+    const stk_status found = find_part(spec, file, which, rules, decoded, err);
+    if (found != STK_AGAIN) return found;
+    stk_error why = err ? *err : (stk_error){0};
+    const stk_status pulled = pull(spec, file->part[which].path, err);
+    if (pulled == STK_OK) return find_part(spec, file, which, rules, decoded, err);
+    if (pulled == STK_AGAIN && err) *err = why;
+    return pulled;
+}
+
+/* --- all of a part --- */
+
 /* Find a part, or build it, or wait for whoever builds it. */
 static stk_status bring_part(const stk_index_spec *spec, set_file *file, stk_index_part which, stk_index_work *work,
                              stk_error *err)
 {
     uint8_t rules[16];
     STK_TRY(rules_digest(rules, spec, which, err));
-    STK_TRY(name_part(&file->part[which], spec, file->path, which, rules, err));
+    STK_TRY(name_part(file, which, rules, err));
     const bool decoded = which == STK_INDEX_MEDIA && spec->mode == STK_INDEX_VERIFY;
     struct stat before = {0}, now = {0};
     bool looked = false;
@@ -322,7 +352,8 @@ static stk_status bring_part(const stk_index_spec *spec, set_file *file, stk_ind
         /* While another builds, look only at what has changed. */
         if (stat(file->part[which].path, &now)) now = (struct stat){0};
         if (!looked || !same_file(&before, &now)) {
-            const stk_status found = find_part(spec, file, which, rules, decoded, err);
+            const stk_status found =
+                looked ? find_part(spec, file, which, rules, decoded, err) : find_or_pull(spec, file, which, rules, decoded, err);
             if (found == STK_OK && spec->mode != STK_INDEX_REQUIRE) remove_spent_journal(&file->part[which]);
             if (found != STK_AGAIN) return found;
             if (spec->mode == STK_INDEX_REQUIRE) return refuse(spec, file, err);
@@ -330,7 +361,7 @@ static stk_status bring_part(const stk_index_spec *spec, set_file *file, stk_ind
         before = now;
         looked = true;
         stk_journal journal;
-        stk_status status = lock_part(spec, &file->part[which], &journal, err);
+        stk_status status = lock_part(spec, file, which, &journal, err);
         if (status == STK_AGAIN) continue;
         STK_TRY(status);
         /* Who had the lock until now may have built it. */
@@ -338,6 +369,7 @@ static stk_status bring_part(const stk_index_spec *spec, set_file *file, stk_ind
         status = find_part(spec, file, which, rules, decoded, err);
         if (status == STK_AGAIN) {
             status = build_part(spec, file, which, rules, &journal, &keep, work, err);
+            if (status == STK_OK) status = push(spec, file->part[which].path, err);
             if (status == STK_OK) status = find_part(spec, file, which, rules, decoded, err);
             if (status == STK_AGAIN) status = STK_ERR_INDEX; /* err says what is wrong with it */
         }
@@ -354,7 +386,7 @@ static stk_status recheck_part(const stk_index_spec *spec, set_file *file, stk_i
     STK_TRY(map_manifest(file, err));
     stk_journal journal;
     stk_status status;
-    while ((status = lock_part(spec, part, &journal, err)) == STK_AGAIN) continue;
+    while ((status = lock_part(spec, file, STK_INDEX_MEDIA, &journal, err)) == STK_AGAIN) continue;
     STK_TRY(status);
     bool changed = false;
     const stk_str manifest = {(const char *)file->manifest.data, file->manifest.size_bytes};
@@ -363,6 +395,7 @@ static stk_status recheck_part(const stk_index_spec *spec, set_file *file, stk_i
         uint8_t rules[16];
         work->media_part_built = true;
         status = rules_digest(rules, spec, STK_INDEX_MEDIA, err);
+        if (status == STK_OK) status = push(spec, part->path, err);
         if (status == STK_OK) status = find_part(spec, file, STK_INDEX_MEDIA, rules, false, err);
         if (status == STK_AGAIN) status = STK_ERR_INDEX;
     }
@@ -380,17 +413,46 @@ static const stk_index_view *records_of(const set_file *file)
 static stk_status read_excluded(const stk_index_spec *spec, set_file *file, stk_error *err)
 {
     const stk_index_header *const header = records_of(file)->header;
-    STK_TRY(stk_index_sidecar_path(file->exclude_path, spec->index_dir, file->path, "excluded", err));
+    STK_TRY(stk_index_sidecar_path(file->exclude_path, file->folder, file->path, "excluded", err));
+    if (spec->store && spec->store->pull) { /* a list follows from no bytes: what the store has is what counts */
+        const stk_status pulled = pull(spec, file->exclude_path, err);
+        if (pulled < 0) return pulled;
+        if (pulled == STK_AGAIN) (void)unlink(file->exclude_path);
+    }
     if (spec->ignore_excluded) return STK_OK;
     const stk_status status = stk_exclude_read(&file->excluded, file->exclude_path, &header->key, header->record_count, err);
     if (status < 0) stk_error_stage(err, STK_STAGE_INDEX);
     return status;
 }
 
+static stk_status report_fetch(void *to, uint64_t done, uint64_t total, stk_error *err)
+{
+    return stk_build_report(to, "fetching", done, total, err);
+}
+
+/* The plain bytes of a manifest, as a file. */
+static stk_status bring_bytes(const stk_index_spec *spec, set_file *file, stk_error *err)
+{
+    char copy[4096];
+    const bool remote = stk_address_is_remote(stk_str_of(file->path));
+    if (remote && !spec->store) return stk_fail_at(err, STK_ERR_MANIFEST, file->path, 0, "no store is known here");
+    file->folder = spec->index_dir ? spec->index_dir : remote ? spec->store->folder : NULL;
+    if (!remote) return stk_unpack(&file->data_path, spec, file->path, file->path, file->folder, err);
+    stk_index_spec quiet = *spec; /* report_fetch takes no const */
+    const stk_status status =
+        spec->store->fetch(spec->store->context, file->path, file->folder, copy, report_fetch, &quiet, err);
+    if (status < 0) {
+        stk_error_file(err, file->path, 0);
+        stk_error_stage(err, STK_STAGE_MANIFEST);
+        return status;
+    }
+    return stk_unpack(&file->data_path, spec, file->path, copy, file->folder, err);
+}
+
 static stk_status bring_file(const stk_index_spec *spec, set_file *file, stk_index_work *work, stk_error *err)
 {
     const stk_index_work before = *work;
-    STK_TRY(stk_unpack(&file->data_path, spec, file->path, err));
+    STK_TRY(bring_bytes(spec, file, err));
     STK_TRY(look_at_manifest(file, err));
     if (spec->mode == STK_INDEX_STREAM) {
         STK_TRY(bring_part(spec, file, STK_INDEX_LINES, work, err));
@@ -540,7 +602,10 @@ stk_status stk_set_index_open(stk_set_index **out, const stk_index_spec *spec, s
     if (x) x->file = stk_alloc_array(STK_TAG_INDEX, spec->file_count, sizeof *x->file);
     stk_status status = STK_OK;
     if (!x || !x->file) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: the index of %s", spec->name);
-    else x->only_lines = spec->mode == STK_INDEX_STREAM;
+    else {
+        x->only_lines = spec->mode == STK_INDEX_STREAM;
+        x->store = spec->store;
+    }
     for (uint32_t f = 0; status == STK_OK && f < spec->file_count; f++) {
         x->file_count = f + 1;
         stk_exclude_init(&x->file[f].excluded);
@@ -625,7 +690,8 @@ stk_index_words stk_set_index_words_at(const stk_set_index *index, uint64_t at)
 /* --- leaving records out --- */
 
 /* Join what is to be left out of one file with its list on disk, alone. */
-static stk_status save_excluded(const set_file *file, const stk_excluded *more, size_t count, bool start_over, stk_error *err)
+static stk_status save_excluded(const stk_index_store *store, const set_file *file, const stk_excluded *more, size_t count,
+                                bool start_over, stk_error *err)
 {
     if (count == 0 && (!start_over || access(file->exclude_path, F_OK))) return STK_OK;
     const stk_index_header *const header = records_of(file)->header;
@@ -641,6 +707,7 @@ static stk_status save_excluded(const set_file *file, const stk_excluded *more, 
     if (!start_over) status = stk_exclude_read(&list, file->exclude_path, &header->key, header->record_count, err);
     if (status == STK_OK) status = stk_exclude_add(&list, more, count, err);
     if (status == STK_OK) status = stk_exclude_save(&list, file->exclude_path, &header->key, err);
+    if (status == STK_OK && store && store->push) status = store->push(store->context, file->exclude_path, err);
     stk_exclude_deinit(&list);
     stk_journal_close(&lock, false);
     if (status < 0) stk_error_stage(err, STK_STAGE_INDEX);
@@ -665,7 +732,7 @@ stk_status stk_set_index_exclude(const stk_set_index *index, const stk_index_wor
                 if ((uint8_t)*c < 0x20) *c = '?'; /* an entry is one line */
             here++;
         }
-        status = save_excluded(&index->file[f], more, here, start_over, err);
+        status = save_excluded(index->store, &index->file[f], more, here, start_over, err);
         records_before += records;
     }
     stk_free(more);

@@ -48,6 +48,19 @@ typedef struct stk_survey {
     void (*stop)(void *context);
 } stk_survey;
 
+/* What brings manifests and indexes from a store and back; the engine fills it in. */
+typedef struct stk_index_store {
+    void *context;
+    const char *folder; /* of copies, and of the indexes of manifests on stores when there is no index_dir */
+    /* A manifest, as a whole: path is a file in folder.  report: how far it is; its failure ends it. */
+    stk_status (*fetch)(void *context, const char *address, const char *folder, char path[4096],
+                        stk_status (*report)(void *to, uint64_t done, uint64_t total, stk_error *err), void *to, stk_error *err);
+    /* index_dir is on a store, and spec's is a copy of it.  Bring a file of that name (STK_AGAIN: there is none), take one
+     * there.  NULL: it is a folder. */
+    stk_status (*pull)(void *context, const char *path, stk_error *err);
+    stk_status (*push)(void *context, const char *path, stk_error *err);
+} stk_index_store;
+
 typedef enum stk_index_mode {
     STK_INDEX_AUTO,    /* build what is missing */
     STK_INDEX_REQUIRE, /* refuse instead */
@@ -59,7 +72,8 @@ typedef struct stk_index_spec {
     const char *name;               /* of the data set, for progress and errors */
     const char *const *file;        /* file_count paths of manifests, in order */
     uint32_t file_count;
-    const char *index_dir;          /* where the sidecars go; NULL: beside each manifest */
+    const char *index_dir;          /* where the sidecars go; NULL: beside each manifest, of one on a store in store->folder */
+    const stk_index_store *store;   /* NULL: all are files */
     const stk_record_rules *record_rules;
     uint8_t text_digest[16];        /* of all else that text facts follow from: tokeniser, template, text rules */
     const stk_survey *survey;
@@ -90,7 +104,7 @@ void stk_set_index_close(stk_set_index **index); /* *index may be NULL */
 
 const stk_set_facts *stk_set_index_facts(const stk_set_index *index);
 
-/* Where the bytes of a manifest file are to be read: facts.file[file_index], or what it was unpacked to. */
+/* Where the bytes of a manifest file are to be read: facts.file[file_index], or what it was fetched or unpacked to. */
 const char *stk_set_index_data_path(const stk_set_index *index, uint32_t file_index);
 uint64_t stk_set_index_blank_lines(const stk_set_index *index);
 

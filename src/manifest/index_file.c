@@ -40,7 +40,7 @@ stk_status stk_index_sidecar_path(char path[4096], const char *index_dir, const 
     snprintf(name, sizeof name, "%.160s", base);
     if (index_dir || strlen(base) > 160) {
         uint8_t digest[16];
-        if (!realpath(manifest, real)) snprintf(real, sizeof real, "%s", manifest);
+        if (strstr(manifest, "://") || !realpath(manifest, real)) snprintf(real, sizeof real, "%s", manifest);
         stk_index_hash(digest, real, strlen(real));
         char *const end = name + strlen(name);
         snprintf(end, 32, "-%02x%02x%02x%02x%02x%02x%02x%02x", digest[0], digest[1], digest[2], digest[3], digest[4],

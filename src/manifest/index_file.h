@@ -37,7 +37,7 @@ typedef struct stk_index_stamp {
 /* Of a file just looked at; 0 when it changed so lately that another change could leave its time as it is. */
 stk_index_stamp stk_index_stamp_of(const struct stat *info);
 
-/* Where a file that belongs to a manifest lies: MANIFEST.stoker-SUFFIX beside it, or in index_dir (NULL: none) under a name
+/* Where a file that belongs to a manifest (or to one on a store, whose address is its name) lies: MANIFEST.stoker-SUFFIX beside it, or in index_dir (NULL: none) under a name
  * that also tells manifests of one name apart. */
 stk_status stk_index_sidecar_path(char path[4096], const char *index_dir, const char *manifest, const char *suffix,
                                   stk_error *err) STK_MUST_USE;

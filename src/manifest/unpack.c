@@ -38,7 +38,9 @@ typedef struct receipt {
 
 typedef struct unpacker {
     const stk_index_spec *spec;
-    const char *path; /* of the manifest */
+    const char *path; /* of the manifest, for words and names */
+    const char *file; /* of its bytes */
+    const char *folder; /* of what is made; NULL: beside it */
     stk_packing packing;
     int fd;
     struct stat info;
@@ -422,7 +424,7 @@ static stk_status bring_unpacked(unpacker *u, char path[4096], stk_error *err)
             stk_error_stage(err, STK_STAGE_INDEX);
             return STK_ERR_INDEX;
         }
-        if (u->spec->index_dir) (void)mkdir(u->spec->index_dir, 0777); /* what is wrong with it shows with the lock */
+        if (u->folder) (void)mkdir(u->folder, 0777); /* what is wrong with it shows with the lock */
         stk_journal lock;
         status = stk_journal_lock(&lock, lock_path, err);
         if (status == STK_AGAIN) {
@@ -440,7 +442,7 @@ static stk_status bring_unpacked(unpacker *u, char path[4096], stk_error *err)
 static stk_status open_packed(unpacker *u, stk_error *err)
 {
     /* Not to wait for a writer when the path is a pipe. */
-    u->fd = stk_fault(STK_FAULT_FILE_OPEN) ? (errno = EACCES, -1) : open(u->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    u->fd = stk_fault(STK_FAULT_FILE_OPEN) ? (errno = EACCES, -1) : open(u->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (u->fd < 0 || fstat(u->fd, &u->info)) return fail_reading(u, err);
     if (!S_ISREG(u->info.st_mode)) return STK_OK; /* the index says so */
     uint8_t first[4];
@@ -453,22 +455,22 @@ static stk_status open_packed(unpacker *u, stk_error *err)
     return STK_OK;
 }
 
-stk_status stk_unpack(char **out, const stk_index_spec *spec, const char *path, stk_error *err)
+stk_status stk_unpack(char **out, const stk_index_spec *spec, const char *path, const char *file, const char *folder, stk_error *err)
 {
     *out = NULL;
     unpacker *const u = stk_alloc(STK_TAG_INDEX, sizeof *u);
     if (!u) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the index of %s", spec->name);
-    *u = (unpacker){.spec = spec, .path = path, .fd = -1};
+    *u = (unpacker){.spec = spec, .path = path, .file = file, .folder = folder, .fd = -1};
     char unpacked[4096];
     stk_status status = open_packed(u, err);
     if (status == STK_OK && u->packing != STK_PACKING_NONE) {
         u->in = stk_alloc(STK_TAG_INDEX, PIECE_BYTES);
         u->out = stk_alloc(STK_TAG_INDEX, PIECE_BYTES);
-        status = u->in && u->out ? stk_index_sidecar_path(u->receipt_path, spec->index_dir, path, "source", err) : nomem(u, err);
+        status = u->in && u->out ? stk_index_sidecar_path(u->receipt_path, folder, path, "source", err) : nomem(u, err);
         if (status == STK_OK) status = bring_unpacked(u, unpacked, err);
     }
     if (status == STK_OK) {
-        *out = stk_strdup(STK_TAG_INDEX, u->packing == STK_PACKING_NONE ? path : unpacked);
+        *out = stk_strdup(STK_TAG_INDEX, u->packing == STK_PACKING_NONE ? file : unpacked);
         if (!*out) status = nomem(u, err);
     }
     if (u->fd >= 0) close(u->fd);

@@ -19,11 +19,13 @@ stk_packing stk_packing_of(const uint8_t *data, size_t size_bytes);
 
 /* Find the plain bytes of a manifest: *out is a path, the caller's (stk_free): of the manifest itself when it is not
  * compressed, else of what was unpacked, now or before, by whichever process.  One process unpacks, the others wait.
- * spec: name, index_dir, mode and progress count.  Memory does not grow with the file.
+ * file: where its bytes are, of one on a store its copy, else path.  folder: of what is made (NULL: beside it).
+ * spec: name, mode and progress count.  Memory does not grow with the file.
  *
  * Failure, with *out NULL: STK_ERR_MANIFEST naming the manifest (not to be read, broken, over 1,000 times as large as its
  * compressed bytes), STK_ERR_INDEX (mode is require, and it was not unpacked), STK_ERR_INTERRUPTED, STK_ERR_SYSTEM (no
  * room, a folder that cannot be written), STK_ERR_NOMEM. */
-stk_status stk_unpack(char **out, const stk_index_spec *spec, const char *path, stk_error *err) STK_MUST_USE;
+stk_status stk_unpack(char **out, const stk_index_spec *spec, const char *path, const char *file, const char *folder,
+                      stk_error *err) STK_MUST_USE;
 
 #endif

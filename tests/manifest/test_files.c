@@ -27,7 +27,7 @@ static void expect(const char *const *entries, size_t count, const char *folder,
     stk_file_list files;
     stk_error err;
     char all[4000] = "";
-    CHECK_OK(stk_manifest_files(&files, entries, count, folder, &err), err);
+    CHECK_OK(stk_manifest_files(&files, entries, count, folder, NULL, &err), err);
     for (size_t i = 0; i < files.count; i++) {
         CHECK(strncmp(files.path[i], folder, strlen(folder)) == 0);
         strcat(all, files.path[i] + strlen(folder));
@@ -40,7 +40,7 @@ static void refuse(const char *const *entries, size_t count, const char *folder,
 {
     stk_file_list files;
     stk_error err;
-    CHECK_INT(stk_manifest_files(&files, entries, count, folder, &err), STK_ERR_MANIFEST);
+    CHECK_INT(stk_manifest_files(&files, entries, count, folder, NULL, &err), STK_ERR_MANIFEST);
     CHECK_HAS(err.message, words);
     CHECK_INT(files.count, 0);
     CHECK(!files.path);
@@ -75,7 +75,7 @@ static void files_lists_and_globs(void)
     refuse(LIST("d.jsonl"), folder, "no manifest in this folder");
     refuse(LIST("d.*"), folder, "no file matches");
     refuse(LIST("a.jsonl", "[ab].jsonl"), folder, "twice");
-    refuse(LIST("s3://bucket/a.jsonl"), folder, "only files are supported yet");
+    refuse(LIST("s3://bucket/a.jsonl"), folder, "files or s3:// objects");
     refuse(LIST(""), folder, "empty path");
     refuse(LIST("a.jsonl/b"), folder, "does not exist");
     refuse(NULL, 0, folder, "without a `path`");
@@ -107,7 +107,7 @@ static void folders(void)
 
     stk_file_list files;
     stk_error err;
-    CHECK_OK(stk_manifest_files(&files, LIST("set/"), folder, &err), err);
+    CHECK_OK(stk_manifest_files(&files, LIST("set/"), folder, NULL, &err), err);
     CHECK_INT(files.count, 7);
     CHECK(strstr(files.path[0], "set/10.json") && !strstr(files.path[0], "//"));
     stk_manifest_files_free(&files);
@@ -158,6 +158,68 @@ static void prefixes(void)
     refuse(LIST("shards/val.json"), folder, "does not exist");
 }
 
+/* --- stores --- */
+
+static const char *const keys[] = {"a.jsonl", "set/.hidden/x.jsonl", "set/a b+%.jsonl", "set/deep/c.json", "set/notes.txt", "set/plain",
+                                   "set/train-1.jsonl", "set/train-2.jsonl.gz", "set/train-x/t.jsonl", "settle.jsonl", "twin/a.jsonl",
+                                   "twin/a.jsonl.gz"};
+static int lists;
+
+static stk_status list_keys(void *context, const char *address, bool (*found)(void *to, stk_str key), void *to, stk_error *err)
+{
+    (void)context;
+    lists++;
+    if (strncmp(address, "s3://bucket/", 12) != 0) return stk_fail(err, STK_ERR_NETWORK, "no such bucket");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strncmp(keys[i], address + 12, strlen(address + 12)) == 0 && !found(to, stk_str_of(keys[i]))) break;
+    return STK_OK;
+}
+
+static void entries_on_a_store(void)
+{
+    static const stk_manifest_store store = {.list = list_keys};
+    static const struct {
+        const char *entry, *files; /* behind s3://bucket/, each with a blank; or words of a refusal */
+    } known[] = {
+        {"s3://bucket/set/any thing.jsonl", "set/any thing.jsonl "}, /* as it is: no list */
+        {"s3://bucket/set/", "set/a b+%.jsonl set/deep/c.json set/train-1.jsonl set/train-2.jsonl.gz set/train-x/t.jsonl "},
+        {"s3://bucket/set", "set/a b+%.jsonl set/deep/c.json set/train-1.jsonl set/train-2.jsonl.gz set/train-x/t.jsonl "},
+        {"s3://bucket/set/train-", "set/train-1.jsonl set/train-2.jsonl.gz set/train-x/t.jsonl "},
+        {"s3://bucket/set/train-*", "set/train-1.jsonl set/train-2.jsonl.gz "},
+        {"s3://bucket/set/train-[13].jsonl", "set/train-1.jsonl "},
+        {"s3://bucket/set/plain", "set/plain "}, /* a name without an ending that is there */
+        {"s3://bucket/sett", "settle.jsonl "},
+        {"s3://bucket/set/*/t.jsonl", "!last part only"},
+        {"s3://bucket/none/", "!no manifest starts so"},
+        {"s3://bucket/none*", "!no manifest starts so"},
+        {"s3://bucket/twin/", "!lies beside it"},
+        {"s3://bucket", "!BUCKET/KEY"},
+        {"https://host/a.jsonl?secret", "!a URL: manifests are"},
+        {"s3://other/set/", "!no such bucket"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        stk_file_list files;
+        stk_error err;
+        char all[1000] = "";
+        lists = 0;
+        const stk_status status = stk_manifest_files(&files, &known[i].entry, 1, "/", &store, &err);
+        if (known[i].files[0] == '!') {
+            CHECK_MSG(status < 0, "%s", known[i].entry);
+            CHECK_HAS(err.message, known[i].files + 1);
+            CHECK(!files.path);
+            continue;
+        }
+        CHECK_OK(status, err);
+        for (size_t f = 0; f < files.count; f++) {
+            CHECK(strncmp(files.path[f], "s3://bucket/", 12) == 0);
+            strcat(strcat(all, files.path[f] + 12), " ");
+        }
+        CHECK_STR(all, known[i].files);
+        CHECK_INT(lists, i ? 1 : 0);
+        stk_manifest_files_free(&files);
+    }
+}
+
 static void stems(void)
 {
     const char *const pairs[][2] = {{"a/b.c/train.jsonl.gz", "train"}, {"train.json.zst", "train"}, {"x.v1.ndjson", "x.v1"},
@@ -172,5 +234,5 @@ static void stems(void)
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(files_lists_and_globs), TEST(folders), TEST(folders_in_a_circle),
-              TEST(a_manifest_beside_its_packed_self), TEST(prefixes), TEST(stems));
+              TEST(a_manifest_beside_its_packed_self), TEST(prefixes), TEST(entries_on_a_store), TEST(stems));
 }

@@ -89,7 +89,7 @@ static packed two_frames(void)
 static stk_status unpack_as(char **out, const char *name, stk_index_spec spec, stk_error *err)
 {
     spec.name = "test";
-    return stk_unpack(out, &spec, path_of(name), err);
+    return stk_unpack(out, &spec, path_of(name), path_of(name), spec.index_dir, err);
 }
 
 static stk_status unpack(char **out, const char *name, stk_error *err)

@@ -170,7 +170,8 @@ static void what_cannot_be_resolved_is_refused(void)
     expect_refused("model: m\nbatch: 4\ndata: [{path: none.jsonl}]\n", "");
     expect_refused("model: m\nbatch: 4\ndata: [{path: \"none*.jsonl\"}]\n", "");
     expect_refused("model: m\nbatch: 4\ndata: [{path: empty}]\n", "no manifest in this folder");
-    expect_refused("model: m\nbatch: 4\ndata: [{path: \"s3://bucket/a.jsonl\"}]\n", "");
+    expect_refused("model: m\nbatch: 4\ndata: [{path: \"gs://bucket/a.jsonl\"}]\n", "files or s3:// objects");
+    expect_refused("model: m\nbatch: 4\nindex_dir: \"s3:///x\"\ndata: [{path: a.jsonl}]\n", "neither a folder nor");
     expect_refused("model: m\nbatch: 4\ndata: [{path: [a.jsonl, more/c.jsonl]}]\n", "media_root");
     expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, columns: {picture: x}}]\n", "picture");
     expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, roles: {x: boss}}]\n", "boss");
@@ -179,6 +180,32 @@ static void what_cannot_be_resolved_is_refused(void)
     expect_refused("model: m\nbatch: 4\nallow: [\"https://h.example/dir\"]\ndata: [{path: a.jsonl}]\n", "write that");
     expect_refused("model: m\nbatch: 4\nallow: [\"https://me:pw@h.example\"]\ndata: [{path: a.jsonl}]\n", "names no bucket or host");
     expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, media_root: \"https://h/\"}]\n", "neither a folder nor");
+}
+
+/* Copies of manifests, and of an index on a store, go into one folder of the user. */
+static void manifests_and_indexes_may_lie_on_stores(void)
+{
+    stk_error err;
+    stk_rules *rules;
+    char cache[400], wanted[500];
+    snprintf(cache, sizeof cache, "%s/cache", test_folder());
+    CHECK(setenv("XDG_CACHE_HOME", cache, 1) == 0);
+    stk_options o = read_config("model: m\nbatch: 4\ndata:\n- {path: \"s3://bucket/set/a.jsonl\"}\n");
+    CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+    CHECK_STR(rules->set[0].files.path[0], "s3://bucket/set/a.jsonl");
+    CHECK_STR(rules->set[0].record.media_root.data, "s3://bucket/set");
+    CHECK(!rules->index_dir && !rules->index_store.pull);
+    snprintf(wanted, sizeof wanted, "%s/stoker", cache);
+    CHECK_STR(rules->copies, wanted);
+    CHECK(access(wanted, W_OK) == 0);
+    stk_rules_destroy(rules);
+    CHECK_OK(stk_options_set(&o, "index_dir", "s3://bucket/index//", &err), err);
+    CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+    CHECK_STR(rules->remote_files.index_address, "s3://bucket/index");
+    snprintf(wanted, sizeof wanted, "%s/stoker/index-", cache);
+    CHECK(strncmp(rules->index_dir, wanted, strlen(wanted)) == 0 && rules->index_store.pull);
+    stk_rules_destroy(rules);
+    stk_options_deinit(&o);
 }
 
 static void allow_takes_folders_buckets_and_hosts(void)
@@ -211,5 +238,5 @@ static void allow_takes_folders_buckets_and_hosts(void)
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(paths_start_from_the_configuration), TEST(a_set_inherits_what_it_does_not_say), TEST(a_profile_decides_what_is_not_said),
-              TEST(what_cannot_be_resolved_is_refused), TEST(allow_takes_folders_buckets_and_hosts));
+              TEST(what_cannot_be_resolved_is_refused), TEST(allow_takes_folders_buckets_and_hosts), TEST(manifests_and_indexes_may_lie_on_stores));
 }
