@@ -1,5 +1,7 @@
 /* source.c - requests by priority, a pool of threads that read, a queue of what has finished.
  *
+ * Remote requests go to the loops of the store (store.c), which is opened by the first of them, and come back here.
+ *
  * Waiting requests form one doubly linked list by priority.  They come nearly in plan order, so a new one finds its
  * place from the back in a step or two, and cancel takes one out in O(1); nothing is allocated.
  *
@@ -13,9 +15,11 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "source/backend.h"
+#include "source/store.h"
 #include "source/tar_member.h"
+#include "source/url.h"
 
-enum { STATE_NEW, STATE_WAITING, STATE_READING, STATE_FINISHED };
+enum { STATE_NEW, STATE_WAITING, STATE_READING, STATE_REMOTE, STATE_FINISHED };
 
 /* Pauses between tries, 0.7 s in all: longer than a busy moment, short enough that a dead disk is told soon. */
 static const stk_ns pause_ns[] = {5 * STK_MS, 25 * STK_MS, 120 * STK_MS, 550 * STK_MS};
@@ -29,10 +33,15 @@ struct stk_source {
     bool stop;
     void (*notify)(void *context);
     void *notify_context;
-    char *tar_lists; /* NULL: beside each tar */
     int thread_count;
     pthread_t *thread;
     stk_request **reading; /* what each thread works on; NULL: nothing */
+
+    stk_source_config config; /* strings are copies */
+    char *strings[6];
+    pthread_mutex_t store_lock; /* guards the next two: the opening of the store */
+    bool store_closed;
+    stk_store *store;           /* NULL: no remote request yet */
 };
 
 /* --- the lists; the lock is held --- */
@@ -65,6 +74,51 @@ static void append_finished(stk_source *s, stk_request *r, stk_status status)
     pthread_cond_signal(&s->finish);
 }
 
+/* --- remote requests --- */
+
+/* From a loop: they are whole, or have failed. */
+static void remote_finished(void *context, stk_request *chain)
+{
+    stk_source *const s = context;
+    pthread_mutex_lock(&s->lock);
+    while (chain) {
+        stk_request *const r = chain;
+        chain = r->next;
+        append_finished(s, r, r->status);
+    }
+    void (*const notify)(void *) = s->notify;
+    void *const notify_context = s->notify_context;
+    pthread_mutex_unlock(&s->lock);
+    if (notify) notify(notify_context);
+}
+
+/* NULL: err says why. */
+static stk_store *open_store(stk_source *s, stk_error *err)
+{
+    pthread_mutex_lock(&s->store_lock);
+    stk_status status = STK_OK;
+    if (s->store_closed) status = stk_fail(err, STK_ERR_INTERRUPTED, "closed");
+    else if (!s->store) status = stk_store_open(&s->store, &s->config, &stk_patience_default, remote_finished, s, err);
+    stk_store *const store = status == STK_OK ? s->store : NULL;
+    pthread_mutex_unlock(&s->store_lock);
+    return store;
+}
+
+static void cancel_remote(stk_source *s)
+{
+    pthread_mutex_lock(&s->store_lock);
+    stk_store *const store = s->store;
+    pthread_mutex_unlock(&s->store_lock);
+    if (store) stk_store_cancel(store);
+}
+
+/* For a thread that may wait. */
+static stk_status read_remote(stk_source *s, stk_request *r)
+{
+    stk_store *const store = open_store(s, &r->error);
+    return store ? stk_store_read(store, r) : r->error.status;
+}
+
 /* --- the threads --- */
 
 static struct timespec deadline_in(stk_ns wait_ns)
@@ -83,14 +137,10 @@ static stk_status read_tar(void *source, stk_request *r)
 
 static stk_status read_once(stk_source *s, stk_request *r)
 {
-    static const struct { const char *prefix; size_t length; } later[] = {{"s3://", 5}, {"http://", 7}, {"https://", 8}};
     const stk_str a = r->address;
     if (a.size_bytes >= 5 && memcmp(a.data, "data:", 5) == 0) return stk_data_uri_read(r);
-    if (stk_address_is_tar(a)) return stk_tar_member_read(r, read_tar, s, s->tar_lists);
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        if (a.size_bytes >= later[i].length && memcmp(a.data, later[i].prefix, later[i].length) == 0)
-            return stk_fail(&r->error, STK_ERR_MEDIA_UNSUPPORTED, "%s is not supported yet: copy the media to a folder",
-                            later[i].prefix);
+    if (stk_address_is_tar(a)) return stk_tar_member_read(r, read_tar, s, s->config.tar_lists);
+    if (stk_url_is_remote(a)) return read_remote(s, r);
     return stk_local_read(r);
 }
 
@@ -191,6 +241,21 @@ static stk_status start_thread(stk_source *s, stk_error *err)
     return STK_OK;
 }
 
+/* What a later first remote request needs. */
+static bool keep_config(stk_source *s, const stk_source_config *config)
+{
+    s->config = *config;
+    const char **const text[] = {&s->config.endpoint, &s->config.region, &s->config.profile_name, &s->config.ca,
+                                 &s->config.cache_path, &s->config.tar_lists};
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        if (!*text[i]) continue;
+        s->strings[i] = stk_strdup(STK_TAG_SOURCE, *text[i]);
+        *text[i] = s->strings[i];
+        if (!s->strings[i]) return false;
+    }
+    return true;
+}
+
 stk_status stk_source_open(stk_source **out, const stk_source_config *config, stk_error *err)
 {
     *out = NULL;
@@ -198,14 +263,14 @@ stk_status stk_source_open(stk_source **out, const stk_source_config *config, st
     stk_source *s = stk_alloc(STK_TAG_SOURCE, sizeof *s);
     if (!s) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a source");
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->store_lock, NULL);
     init_condition(&s->work);
     init_condition(&s->finish);
     init_condition(&s->pause);
     s->thread = stk_alloc_array(STK_TAG_SOURCE, (size_t)threads, sizeof *s->thread);
     s->reading = stk_alloc_array(STK_TAG_SOURCE, (size_t)threads, sizeof *s->reading);
-    if (config->tar_lists) s->tar_lists = stk_strdup(STK_TAG_SOURCE, config->tar_lists);
     stk_status status = STK_OK;
-    if (!s->thread || !s->reading || (config->tar_lists && !s->tar_lists)) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: a source of %d threads", threads);
+    if (!s->thread || !s->reading || !keep_config(s, config)) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: a source of %d threads", threads);
     while (status == STK_OK && s->thread_count < threads) status = start_thread(s, err);
     if (status < 0) {
         stk_source_close(&s);
@@ -227,18 +292,40 @@ void stk_source_close(stk_source **source)
     pthread_cond_broadcast(&s->work);
     pthread_cond_broadcast(&s->pause);
     pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->store_lock);
+    s->store_closed = true;
+    if (s->store) stk_store_stop(s->store); /* a thread may wait for it */
+    pthread_mutex_unlock(&s->store_lock);
     for (int i = 0; i < s->thread_count; i++) pthread_join(s->thread[i], NULL);
+    stk_store_close(&s->store);
     pthread_cond_destroy(&s->work);
     pthread_cond_destroy(&s->finish);
     pthread_cond_destroy(&s->pause);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->store_lock);
+    for (size_t i = 0; i < sizeof s->strings / sizeof *s->strings; i++) stk_free(s->strings[i]);
     stk_free(s->thread);
     stk_free(s->reading);
-    stk_free(s->tar_lists);
     stk_free(s);
 }
 
 /* --- calls --- */
+
+static void submit_remote(stk_source *s, stk_request *r)
+{
+    stk_store *const store = open_store(s, &r->error);
+    if (!store) {
+        stk_error_stage(&r->error, STK_STAGE_FETCH);
+        r->status = r->error.status;
+        r->next = NULL;
+        remote_finished(s, r);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    r->state = STATE_REMOTE;
+    pthread_mutex_unlock(&s->lock);
+    stk_store_submit(store, r);
+}
 
 void stk_source_submit(stk_source *s, stk_request *r)
 {
@@ -249,6 +336,11 @@ void stk_source_submit(stk_source *s, stk_request *r)
     r->changed = false;
     r->error.status = STK_OK;
     __atomic_store_n(&r->cancelled, 0, __ATOMIC_RELAXED);
+    r->work = NULL;
+    if (stk_url_is_remote(r->address)) {
+        submit_remote(s, r);
+        return;
+    }
     pthread_mutex_lock(&s->lock);
     insert_waiting(s, r);
     pthread_cond_signal(&s->work);
@@ -286,6 +378,7 @@ void stk_source_cancel(stk_source *s, stk_request *r)
     void *notify_context = NULL;
     pthread_mutex_lock(&s->lock);
     __atomic_store_n(&r->cancelled, 1, __ATOMIC_RELAXED);
+    const bool remote = r->state == STATE_REMOTE || r->state == STATE_READING;
     if (r->state == STATE_WAITING) {
         remove_waiting(s, r);
         (void)stk_fail(&r->error, STK_ERR_INTERRUPTED, "cancelled");
@@ -297,26 +390,34 @@ void stk_source_cancel(stk_source *s, stk_request *r)
         pthread_cond_broadcast(&s->pause);
     }
     pthread_mutex_unlock(&s->lock);
+    if (remote) cancel_remote(s);
     if (notify) notify(notify_context);
-}
-
-static stk_status refuse_store(stk_error *err)
-{
-    return stk_fail(err, STK_ERR_MEDIA_UNSUPPORTED, "s3:// is not supported yet: use a folder");
 }
 
 stk_status stk_source_list(stk_source *s, stk_str address, bool (*found)(void *context, const stk_source_entry *entry),
                            void *context, stk_error *err)
 {
-    return refuse_store(err);
+    stk_error why = {0};
+    stk_store *const store = open_store(s, &why);
+    if (store) return stk_store_list(store, address, found, context, err);
+    if (err) *err = why;
+    return why.status;
 }
 
 stk_status stk_source_put(stk_source *s, stk_str address, stk_bytes bytes, stk_error *err)
 {
-    return refuse_store(err);
+    stk_error why = {0};
+    stk_store *const store = open_store(s, &why);
+    if (store) return stk_store_put(store, address, bytes, err);
+    if (err) *err = why;
+    return why.status;
 }
 
 void stk_source_get_metrics(stk_source *s, stk_source_metrics *out)
 {
     *out = (stk_source_metrics){0};
+    pthread_mutex_lock(&s->store_lock);
+    stk_store *const store = s->store;
+    pthread_mutex_unlock(&s->store_lock);
+    if (store) stk_store_get_metrics(store, out);
 }

@@ -128,8 +128,6 @@ static void what_is_no_file_is_refused_without_waiting(void)
     CHECK_INT(r.status, STK_ERR_MEDIA_MISSING);
     CHECK_INT(strlen(r.error.file), 255);
     free(long_path);
-    CHECK_INT(fetch(request_of("s3://bucket/x.jpg")).status, STK_ERR_MEDIA_UNSUPPORTED);
-    CHECK_INT(fetch(request_of("https://host/x.jpg")).status, STK_ERR_MEDIA_UNSUPPORTED);
 }
 
 static void a_file_that_may_not_be_read_is_a_fault_of_the_system(void)

@@ -1,0 +1,721 @@
+/* store.c - loops: what comes in, what may start, what is due, what goes out.
+ *
+ * A loop's turn: take the inbox, start what the window lets start (smallest priority first, pieces before new requests), wait
+ * for the network or the next due time, look at what is due, hand out what is finished.  Each step is constant time or a heap's
+ * logarithm; only cancel and close look at all.
+ *
+ * Not here: what is sent (store_ask.c), what an answer means (store_answer.c), the blocking calls (store_call.c). */
+#include "source/store_core.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/resource.h>
+
+#include "base/fault.h"
+#include "schema/place.h"
+
+/* --- the heap of pieces by due time --- */
+
+static void heap_put(stk_loop *l, stk_piece *piece, int at)
+{
+    l->heap[at] = piece;
+    piece->heap_at = at;
+}
+
+static void heap_up(stk_loop *l, stk_piece *piece, int at)
+{
+    for (; at > 0 && l->heap[(at - 1) / 2]->due > piece->due; at = (at - 1) / 2) heap_put(l, l->heap[(at - 1) / 2], at);
+    heap_put(l, piece, at);
+}
+
+static void heap_down(stk_loop *l, stk_piece *piece, int at)
+{
+    for (;;) {
+        int child = 2 * at + 1;
+        if (child >= l->heap_count) break;
+        if (child + 1 < l->heap_count && l->heap[child + 1]->due < l->heap[child]->due) child++;
+        if (l->heap[child]->due >= piece->due) break;
+        heap_put(l, l->heap[child], at);
+        at = child;
+    }
+    heap_put(l, piece, at);
+}
+
+static void heap_remove(stk_loop *l, stk_piece *piece)
+{
+    const int at = piece->heap_at;
+    if (at < 0) return;
+    piece->heap_at = -1;
+    stk_piece *const last = l->heap[--l->heap_count];
+    if (last == piece) return;
+    if (at > 0 && l->heap[(at - 1) / 2]->due > last->due) heap_up(l, last, at);
+    else heap_down(l, last, at);
+}
+
+static void heap_set(stk_loop *l, stk_piece *piece, stk_ns due)
+{
+    heap_remove(l, piece);
+    piece->due = due;
+    heap_up(l, piece, l->heap_count++);
+}
+
+/* --- pieces --- */
+
+static void leave_ready(stk_loop *l, stk_piece *p)
+{
+    *(p->previous ? &p->previous->next : &l->ready_first) = p->next;
+    *(p->next ? &p->next->previous : &l->ready_last) = p->previous;
+}
+
+void stk_piece_ready(stk_loop *l, stk_piece *p)
+{
+    heap_remove(l, p);
+    p->state = STK_PIECE_READY;
+    stk_piece *before = l->ready_last;
+    while (before && before->job->request->priority > p->job->request->priority) before = before->previous;
+    p->previous = before;
+    p->next = before ? before->next : l->ready_first;
+    *(p->next ? &p->next->previous : &l->ready_last) = p;
+    *(before ? &before->next : &l->ready_first) = p;
+}
+
+void stk_piece_rest(stk_loop *l, stk_piece *p, stk_ns due)
+{
+    p->state = STK_PIECE_RESTING;
+    heap_set(l, p, due);
+}
+
+void stk_attempt_close(stk_loop *l, stk_attempt *attempt)
+{
+    stk_piece *const p = attempt->piece;
+    if (attempt->exchange) stk_http_stop(l->http, attempt->exchange);
+    p->attempt[p->attempt[1] == attempt] = NULL;
+    p->job->peer->in_flight--;
+    l->in_flight--;
+    attempt->next = l->free_attempts;
+    l->free_attempts = attempt;
+}
+
+static void open_piece(stk_job *job, stk_piece *p, uint64_t first, uint64_t end)
+{
+    *p = (stk_piece){.job = job, .first = first, .end = end, .heap_at = -1, .after = job->pieces};
+    if (job->pieces) job->pieces->before = p;
+    job->pieces = p;
+}
+
+void stk_piece_drop(stk_loop *l, stk_piece *p)
+{
+    stk_job *const job = p->job;
+    for (int i = 0; i < 2; i++)
+        if (p->attempt[i]) stk_attempt_close(l, p->attempt[i]);
+    if (p->state == STK_PIECE_READY) leave_ready(l, p);
+    heap_remove(l, p);
+    *(p->before ? &p->before->after : &job->pieces) = p->after;
+    if (p->after) p->after->before = p->before;
+    if (p == &job->own) return;
+    p->next = l->free_pieces;
+    l->free_pieces = p;
+}
+
+static stk_piece *take_piece(stk_loop *l)
+{
+    stk_piece *p = l->free_pieces;
+    if (p) l->free_pieces = p->next;
+    else if (l->piece_count < l->patience.limit && (p = stk_alloc(STK_TAG_SOURCE, sizeof *p))) l->piece_count++;
+    return p;
+}
+
+void stk_job_next_part(stk_loop *l, stk_job *job)
+{
+    if (!job->parted || job->end == STK_UNKNOWN_BYTES || job->next_first >= job->end) return;
+    for (const stk_piece *p = job->pieces; p; p = p->after)
+        if (p->state == STK_PIECE_READY) return; /* one waits: the next follows it */
+    bool own_is_free = true;
+    for (const stk_piece *p = job->pieces; p; p = p->after) own_is_free &= p != &job->own;
+    stk_piece *const p = own_is_free ? &job->own : take_piece(l);
+    if (!p) return; /* when one of this job has ended */
+    const uint64_t first = job->next_first;
+    job->next_first = job->end - first > STK_PART_BYTES ? first + STK_PART_BYTES : job->end;
+    open_piece(job, p, first, job->next_first);
+    stk_piece_ready(l, p);
+}
+
+/* --- jobs --- */
+
+static uint64_t end_of(uint64_t offset, uint64_t size_bytes)
+{
+    return size_bytes > UINT64_MAX - offset ? STK_UNKNOWN_BYTES : offset + size_bytes;
+}
+
+static void begin(stk_job *job)
+{
+    const stk_request *const r = job->request;
+    job->total = job->end = STK_UNKNOWN_BYTES;
+    job->etag[0] = job->etag_is[0] = 0;
+    if (r->etag.size_bytes && r->etag.size_bytes < sizeof job->etag) {
+        memcpy(job->etag, r->etag.data, r->etag.size_bytes);
+        job->etag[r->etag.size_bytes] = 0;
+    }
+    const uint64_t most = r->size_bytes < r->capacity_bytes ? r->size_bytes : r->capacity_bytes;
+    uint64_t end = job->kind == STK_JOB_GET ? end_of(r->offset, r->size_bytes) : STK_UNKNOWN_BYTES;
+    job->parted = job->kind == STK_JOB_GET && !job->undivided && most >= STK_PARTED_BYTES && r->offset < UINT64_MAX - 2 * STK_PARTED_BYTES;
+    if (job->parted) end = job->next_first = (r->offset / STK_PART_BYTES + 1) * STK_PART_BYTES;
+    open_piece(job, &job->own, r->offset, end);
+}
+
+void stk_job_restart(stk_loop *l, stk_job *job, stk_ns pause_ns)
+{
+    const int failures = job->own.failures;
+    while (job->pieces) stk_piece_drop(l, job->pieces);
+    begin(job);
+    job->own.failures = failures;
+    job->own.fresh = true;
+    stk_piece_rest(l, &job->own, stk_now() + pause_ns);
+}
+
+static stk_job *take_job(stk_loop *l)
+{
+    stk_job *job = l->free_jobs;
+    if (job) l->free_jobs = job->next;
+    else if (l->job_count < l->patience.limit && (job = stk_alloc(STK_TAG_SOURCE, sizeof *job))) l->job_count++;
+    return job;
+}
+
+static void queue_finished(stk_loop *l, stk_request *r)
+{
+    if (r->status < 0) {
+        stk_error_stage(&r->error, STK_STAGE_FETCH);
+        (void)stk_url_show(r->error.file, sizeof r->error.file, r->address);
+    } else {
+        r->error.status = STK_OK;
+    }
+    r->next = NULL;
+    *(l->finished_last ? &l->finished_last->next : &l->finished_first) = r;
+    l->finished_last = r;
+}
+
+void stk_job_finish(stk_loop *l, stk_job *job, stk_status status)
+{
+    stk_request *const r = job->request;
+    while (job->pieces) stk_piece_drop(l, job->pieces);
+    if (job->peer) stk_peers_give_back(l->peers, job->peer);
+    stk_free(job->location);
+    *(job->previous ? &job->previous->next : &l->jobs) = job->next;
+    if (job->next) job->next->previous = job->previous;
+    r->status = status;
+    r->busy_ns = stk_now() - job->started;
+    if (job->total != STK_UNKNOWN_BYTES) r->total_bytes = job->total;
+    memcpy(r->etag_is, job->etag_is, sizeof r->etag_is);
+    job->next = l->free_jobs;
+    l->free_jobs = job;
+    queue_finished(l, r);
+}
+
+stk_status stk_job_fail(stk_loop *l, stk_job *job, stk_status status, int code, const char *format, ...)
+{
+    char words[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(words, sizeof words, format, arguments);
+    va_end(arguments);
+    stk_request *const r = job->request;
+    (void)stk_fail(&r->error, status, "%s", words);
+    r->error.code = code;
+    r->got_bytes = 0;
+    stk_job_finish(l, job, status);
+    return status;
+}
+
+/* "bucket", or "https://host:port". */
+static stk_str peer_name(char *out, size_t capacity, const stk_url *url)
+{
+    if (url->kind == STK_URL_S3) return url->bucket;
+    const int length = snprintf(out, capacity, "%s://%.*s:%u", url->kind == STK_URL_HTTPS ? "https" : "http",
+                                (int)url->host.size_bytes, url->host.data, url->port);
+    return (stk_str){out, length > 0 ? (size_t)length : 0};
+}
+
+stk_status stk_job_aim(stk_loop *l, stk_job *job, stk_str address)
+{
+    char name[STK_PEER_NAME_BYTES];
+    stk_error err;
+    stk_request *const r = job->request;
+    if (stk_url_parse(&job->url, address, &err) < 0)
+        return stk_job_fail(l, job, STK_ERR_MEDIA_MISSING, 0, "no address of a remote object: %s", err.message);
+    if (r->places && !stk_places_hold_address(r->places, address)) {
+        const stk_str place = stk_place_of(address);
+        return stk_job_fail(l, job, STK_ERR_MEDIA_DENIED, 0, "%soutside the allowed places: add allow: [\"%.*s\"]",
+                            job->redirects ? "redirected to a place " : "", STK_STR_ARGS(place));
+    }
+    if (job->kind == STK_JOB_GET && job->url.kind == STK_URL_S3 && job->url.key.size_bytes == 0)
+        return stk_job_fail(l, job, STK_ERR_MEDIA_MISSING, 0, "a bucket, and no key in it");
+    stk_peer *const peer = stk_peers_take(l->peers, peer_name(name, sizeof name, &job->url));
+    if (!peer) return stk_job_fail(l, job, STK_ERR_MEDIA_MISSING, 0, "the name of the host is too long");
+    if (job->peer) stk_peers_give_back(l->peers, job->peer);
+    job->peer = peer;
+    return STK_OK;
+}
+
+static void leave_waiting(stk_loop *l, stk_request *r)
+{
+    *(r->previous ? &r->previous->next : &l->waiting_first) = r->next;
+    *(r->next ? &r->next->previous : &l->waiting_last) = r->previous;
+    r->next = r->previous = NULL;
+}
+
+/* Give the first waiting request a job.  False: there is none to give. */
+static bool open_first(stk_loop *l)
+{
+    stk_job *const job = take_job(l);
+    if (!job && l->jobs) return false; /* when one has ended */
+    stk_request *const r = l->waiting_first;
+    leave_waiting(l, r);
+    if (!job) {
+        r->status = stk_fail(&r->error, STK_ERR_NOMEM, "out of memory: a request");
+        queue_finished(l, r);
+        return true;
+    }
+    const stk_call *const call = r->work;
+    *job = (stk_job){.loop = l, .request = r, .kind = call ? call->kind : r->size_bytes == 0 ? STK_JOB_LOOK : STK_JOB_GET,
+                     .started = stk_now(), .next = l->jobs};
+    if (l->jobs) l->jobs->previous = job;
+    l->jobs = job;
+    if (stk_job_aim(l, job, r->address) < 0) return true;
+    begin(job);
+    stk_piece_ready(l, &job->own);
+    return true;
+}
+
+/* --- what may start --- */
+
+/* The first few answers of a bucket tell its region, whether it may be read, and resolve its name: not 256 at once. */
+static bool may_start(const stk_loop *l, const stk_piece *p)
+{
+    const stk_job *const job = p->job;
+    if (job->url.kind != STK_URL_S3) return true;
+    return !l->awaits_credentials && (job->peer->met || job->peer->in_flight < STK_UNMET);
+}
+
+static void admit(stk_loop *l)
+{
+    while (l->in_flight < stk_pace_window(&l->pace)) {
+        stk_piece *const p = l->ready_first;
+        if (l->waiting_first && (!p || l->waiting_first->priority < p->job->request->priority)) {
+            if (open_first(l)) continue;
+        }
+        if (!p || !may_start(l, p)) return;
+        leave_ready(l, p);
+        p->state = STK_PIECE_FLYING;
+        const stk_status status = stk_piece_launch(l, p, false);
+        if (status == STK_AGAIN) {
+            stk_piece_ready(l, p);
+            return;
+        }
+        if (status == STK_OK) stk_job_next_part(l, p->job);
+    }
+}
+
+/* --- what is due --- */
+
+static stk_ns whole_limit(const stk_loop *l, const stk_piece *p)
+{
+    const uint64_t bytes = p->end != STK_UNKNOWN_BYTES ? p->end - p->first
+                           : p->job->kind == STK_JOB_PUT ? ((const stk_call *)p->job->request->work)->upload.size_bytes
+                                                         : p->job->request->capacity_bytes;
+    return l->patience.whole_ns + (bytes > INT64_MAX / 4000 ? INT64_MAX / 4 : (stk_ns)bytes * 1000);
+}
+
+static uint64_t wanted_bytes(const stk_piece *p)
+{
+    return p->end != STK_UNKNOWN_BYTES ? p->end - p->first : p->job->request->capacity_bytes;
+}
+
+/* When the attempt has waited too long, by what is known now. */
+static stk_ns attempt_deadline(const stk_loop *l, const stk_attempt *attempt)
+{
+    const stk_piece *const p = attempt->piece;
+    const stk_ns whole = attempt->started + whole_limit(l, p);
+    stk_ns quiet;
+    if (attempt->first_byte) quiet = attempt->last_byte + l->patience.stall_ns;
+    else if (attempt->last_byte) quiet = attempt->last_byte + l->patience.first_byte_ns; /* an upload goes on */
+    else quiet = attempt->started + stk_first_byte_limit(&l->lateness[stk_size_class(wanted_bytes(p))], &l->patience);
+    return quiet < whole ? quiet : whole;
+}
+
+/* 0: this piece is not to be asked for a second time. */
+static stk_ns hedge_time(const stk_loop *l, const stk_piece *p)
+{
+    const stk_attempt *const attempt = p->attempt[0];
+    if (!l->store->config.hedge || p->hedged || !attempt || attempt->first_byte || p->attempt[1]) return 0;
+    if (p->job->kind != STK_JOB_GET || p->job->parted || wanted_bytes(p) > STK_PART_BYTES) return 0;
+    const stk_ns late = l->lateness[stk_size_class(wanted_bytes(p))].p97_ns;
+    return late ? attempt->started + late : 0;
+}
+
+static bool may_hedge(const stk_loop *l, stk_ns now)
+{
+    return l->metrics.hedges_sent * 20 < l->metrics.requests && l->in_flight < l->patience.limit && stk_pace_is_calm(&l->pace, now);
+}
+
+void stk_piece_watch(stk_loop *l, stk_piece *p)
+{
+    stk_ns due = STK_FOREVER;
+    for (int i = 0; i < 2; i++) {
+        const stk_ns deadline = p->attempt[i] ? attempt_deadline(l, p->attempt[i]) : STK_FOREVER;
+        if (deadline < due) due = deadline;
+    }
+    const stk_ns hedge = hedge_time(l, p);
+    if (hedge && hedge < due) due = hedge;
+    heap_set(l, p, due);
+}
+
+static void look_at_flying(stk_loop *l, stk_piece *p, stk_ns now)
+{
+    const stk_ns hedge = hedge_time(l, p);
+    if (hedge && hedge <= now) {
+        p->hedged = true;
+        if (may_hedge(l, now)) {
+            const stk_status status = stk_piece_launch(l, p, true);
+            if (status < 0) return;
+        }
+    }
+    bool late = false;
+    for (int i = 0; i < 2; i++) {
+        if (!p->attempt[i] || attempt_deadline(l, p->attempt[i]) > now) continue;
+        stk_attempt_close(l, p->attempt[i]);
+        late = true;
+    }
+    if (late && !p->attempt[0] && !p->attempt[1]) {
+        stk_piece_retry(l, p, STK_RETRY_SLOW, -1, "the store was silent for too long");
+        return;
+    }
+    stk_piece_watch(l, p);
+}
+
+static void look_at_due(stk_loop *l)
+{
+    const stk_ns now = stk_now();
+    while (l->heap_count && l->heap[0]->due <= now) {
+        stk_piece *const p = l->heap[0];
+        if (p->state == STK_PIECE_RESTING) stk_piece_ready(l, p);
+        else look_at_flying(l, p, now);
+    }
+}
+
+/* --- the thread --- */
+
+static void insert_waiting(stk_loop *l, stk_request *r)
+{
+    stk_request *before = l->waiting_last;
+    while (before && before->priority > r->priority) before = before->previous;
+    r->previous = before;
+    r->next = before ? before->next : l->waiting_first;
+    *(r->next ? &r->next->previous : &l->waiting_last) = r;
+    *(before ? &before->next : &l->waiting_first) = r;
+}
+
+static void end_cancelled(stk_loop *l)
+{
+    for (stk_request *r = l->waiting_first, *next; r; r = next) {
+        next = r->next;
+        if (!stk_request_cancelled(r)) continue;
+        leave_waiting(l, r);
+        r->status = stk_fail(&r->error, STK_ERR_INTERRUPTED, "cancelled");
+        queue_finished(l, r);
+    }
+    for (stk_job *job = l->jobs, *next; job; job = next) {
+        next = job->next;
+        if (stk_request_cancelled(job->request)) (void)stk_job_fail(l, job, STK_ERR_INTERRUPTED, 0, "cancelled");
+    }
+}
+
+/* False: the loop is to end. */
+static bool take_inbox(stk_loop *l)
+{
+    pthread_mutex_lock(&l->lock);
+    stk_request *chain = l->inbox_first;
+    l->inbox_first = l->inbox_last = NULL;
+    bool cancels = l->cancels;
+    const bool stop = l->stop;
+    l->cancels = false;
+    if (l->credentials_changed) l->awaits_credentials = l->credentials_changed = false;
+    pthread_mutex_unlock(&l->lock);
+    while (chain) {
+        stk_request *const r = chain;
+        chain = r->next;
+        insert_waiting(l, r);
+        cancels |= stk_request_cancelled(r); /* before it came here */
+    }
+    if (cancels) end_cancelled(l);
+    return !stop;
+}
+
+static void publish(stk_loop *l)
+{
+    l->metrics.in_flight = (uint64_t)l->in_flight;
+    l->metrics.concurrency = (uint64_t)stk_pace_window(&l->pace);
+    pthread_mutex_lock(&l->lock);
+    l->published = l->metrics;
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void deliver(stk_loop *l)
+{
+    if (!l->finished_first) return;
+    publish(l); /* before: who gets its request finds it counted */
+    stk_request *chain = l->finished_first, *plain = NULL, **end = &plain;
+    l->finished_first = l->finished_last = NULL;
+    while (chain) {
+        stk_request *const r = chain;
+        chain = r->next;
+        r->next = NULL;
+        if (r->work) {
+            stk_call_finish(r);
+        } else {
+            *end = r;
+            end = &r->next;
+        }
+    }
+    if (plain && !l->closing) l->store->finished(l->store->context, plain);
+}
+
+/* Nothing comes in any more; who waits in a call is told. */
+static void end_all(stk_loop *l)
+{
+    l->closing = true;
+    (void)take_inbox(l);
+    while (l->waiting_first) {
+        stk_request *const r = l->waiting_first;
+        leave_waiting(l, r);
+        r->status = stk_fail(&r->error, STK_ERR_INTERRUPTED, "closed");
+        queue_finished(l, r);
+    }
+    while (l->jobs) (void)stk_job_fail(l, l->jobs, STK_ERR_INTERRUPTED, 0, "closed");
+    deliver(l);
+}
+
+static void *run_loop(void *context)
+{
+    stk_loop *const l = context;
+    pthread_setname_np(pthread_self(), "stk-net");
+    while (take_inbox(l)) {
+        admit(l);
+        deliver(l); /* what could not even start */
+        stk_http_turn(l->http, l->heap_count ? l->heap[0]->due : STK_FOREVER);
+        look_at_due(l);
+        deliver(l);
+    }
+    end_all(l);
+    return NULL;
+}
+
+/* --- life --- */
+
+/* Connections are open files, and there must be some left for everybody else. */
+static int most_connections(const stk_store *s, int limit)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur == RLIM_INFINITY) return limit;
+    const uint64_t share = files.rlim_cur / 2 / (uint64_t)s->loop_count;
+    return share < 8 ? 8 : share < (uint64_t)limit ? (int)share : limit;
+}
+
+static stk_status open_loop(stk_loop *l, stk_store *s, const stk_patience *patience, stk_error *err)
+{
+    l->store = s;
+    pthread_mutex_init(&l->lock, NULL);
+    l->patience = *patience;
+    l->patience.limit = most_connections(s, patience->limit);
+    stk_pace_init(&l->pace, &l->patience);
+    l->random = (uint64_t)stk_now() ^ (uint64_t)(uintptr_t)l;
+    l->heap = stk_alloc_array(STK_TAG_SOURCE, 2 * (size_t)l->patience.limit, sizeof(stk_piece *));
+    if (!l->heap) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a loop of network input");
+    STK_TRY(stk_peers_create(&l->peers, l->patience.limit, err));
+    STK_TRY(stk_signer_create(&l->signer, err));
+    const stk_http_config config = {.limit = l->patience.limit, .idle_s = s->config.endpoint ? 30 : 4, .events = stk_store_events};
+    STK_TRY(stk_http_open(&l->http, &config, err));
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int code = stk_fault(STK_FAULT_THREAD_CREATE) ? EAGAIN : pthread_create(&l->thread, NULL, run_loop, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code) {
+        errno = code;
+        return stk_fail_errno(err, "cannot start a thread for network input");
+    }
+    l->has_thread = true;
+    return STK_OK;
+}
+
+static void stop_loop(stk_loop *l)
+{
+    if (!l->has_thread) return;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_mutex_unlock(&l->lock);
+    stk_http_wake(l->http);
+    pthread_join(l->thread, NULL);
+    l->has_thread = false;
+}
+
+static void free_loop(stk_loop *l)
+{
+    if (!l->store) return; /* was not opened */
+    stk_http_close(&l->http);
+    for (stk_job *job; (job = l->free_jobs);) {
+        l->free_jobs = job->next;
+        stk_free(job);
+    }
+    for (stk_piece *p; (p = l->free_pieces);) {
+        l->free_pieces = p->next;
+        stk_free(p);
+    }
+    for (stk_attempt *attempt; (attempt = l->free_attempts);) {
+        l->free_attempts = attempt->next;
+        stk_free(attempt);
+    }
+    stk_signer_destroy(l->signer);
+    stk_peers_destroy(l->peers);
+    stk_free(l->heap);
+    pthread_mutex_destroy(&l->lock);
+}
+
+static void credentials_changed(void *context)
+{
+    stk_store *const s = context;
+    for (int i = 0; i < s->loop_count; i++) {
+        stk_loop *const l = &s->loop[i];
+        pthread_mutex_lock(&l->lock);
+        l->credentials_changed = true;
+        pthread_mutex_unlock(&l->lock);
+        stk_http_wake(l->http);
+    }
+}
+
+stk_provider *stk_store_provider(stk_store *s, stk_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    if (!s->provider && !s->provider_failed) {
+        const stk_source_config *const c = &s->config;
+        const stk_provider_config config = {.profile_name = c->profile_name, .region = c->region, .endpoint = c->endpoint,
+                                            .ca = c->ca, .addressing = c->addressing, .anonymous = c->anonymous};
+        s->provider_failed = stk_provider_open(&s->provider, &config, &s->provider_error) < 0;
+        if (s->provider) stk_provider_on_change(s->provider, credentials_changed, s);
+    }
+    stk_provider *const provider = s->provider;
+    if (!provider) *err = s->provider_error;
+    pthread_mutex_unlock(&s->lock);
+    return provider;
+}
+
+stk_status stk_store_open(stk_store **out, const stk_source_config *config, const stk_patience *patience,
+                          void (*finished)(void *context, stk_request *chain), void *context, stk_error *err)
+{
+    *out = NULL;
+    stk_store *s = stk_alloc(STK_TAG_SOURCE, sizeof *s);
+    if (!s) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a source");
+    s->config = *config;
+    s->finished = finished;
+    s->context = context;
+    pthread_mutex_init(&s->lock, NULL);
+    s->loop_count = config->io_threads < 1 ? 1 : config->io_threads;
+    stk_status status = STK_OK;
+    s->loop = stk_alloc_array(STK_TAG_SOURCE, (size_t)s->loop_count, sizeof *s->loop);
+    if (!s->loop) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: loops of network input");
+    for (int i = 0; status == STK_OK && i < s->loop_count; i++) status = open_loop(&s->loop[i], s, patience, err);
+    if (status < 0) {
+        stk_store_close(&s);
+        return status;
+    }
+    *out = s;
+    return STK_OK;
+}
+
+void stk_store_stop(stk_store *s)
+{
+    for (int i = 0; s->loop && i < s->loop_count; i++) stop_loop(&s->loop[i]);
+}
+
+void stk_store_close(stk_store **store)
+{
+    stk_store *const s = *store;
+    *store = NULL;
+    if (!s) return;
+    stk_store_stop(s);
+    stk_provider_close(&s->provider); /* between: the loops ask it, and it wakes them */
+    for (int i = 0; s->loop && i < s->loop_count; i++) free_loop(&s->loop[i]);
+    stk_free(s->loop);
+    pthread_mutex_destroy(&s->lock);
+    stk_free(s);
+}
+
+/* --- calls --- */
+
+void stk_store_submit(stk_store *s, stk_request *r)
+{
+    const unsigned turn = __atomic_fetch_add(&s->next_loop, 1, __ATOMIC_RELAXED);
+    stk_loop *const l = &s->loop[turn % (unsigned)s->loop_count];
+    r->next = NULL;
+    pthread_mutex_lock(&l->lock);
+    const bool was_empty = !l->inbox_first, stopped = l->stop;
+    if (!stopped) {
+        *(l->inbox_last ? &l->inbox_last->next : &l->inbox_first) = r;
+        l->inbox_last = r;
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (stopped) {
+        r->status = stk_fail(&r->error, STK_ERR_INTERRUPTED, "closed");
+        if (r->work) stk_call_finish(r);
+        return;
+    }
+    if (was_empty) stk_http_wake(l->http);
+}
+
+void stk_store_cancel(stk_store *s)
+{
+    for (int i = 0; i < s->loop_count; i++) {
+        stk_loop *const l = &s->loop[i];
+        pthread_mutex_lock(&l->lock);
+        l->cancels = true;
+        pthread_mutex_unlock(&l->lock);
+        stk_http_wake(l->http);
+    }
+}
+
+static void add(stk_source_metrics *to, const stk_source_metrics *from)
+{
+    to->requests += from->requests;
+    to->list_requests += from->list_requests;
+    to->put_requests += from->put_requests;
+    to->bytes += from->bytes;
+    to->connections += from->connections;
+    to->in_flight += from->in_flight;
+    to->concurrency += from->concurrency;
+    to->hedges_sent += from->hedges_sent;
+    to->hedges_won += from->hedges_won;
+    for (int i = 0; i < STK_RETRY_COUNT; i++) to->retries[i] += from->retries[i];
+    stk_time_merge(&to->first_byte, &from->first_byte);
+    stk_time_merge(&to->whole, &from->whole);
+}
+
+void stk_store_get_metrics(stk_store *s, stk_source_metrics *out)
+{
+    *out = (stk_source_metrics){0};
+    for (int i = 0; i < s->loop_count; i++) {
+        stk_loop *const l = &s->loop[i];
+        pthread_mutex_lock(&l->lock);
+        add(out, &l->published);
+        pthread_mutex_unlock(&l->lock);
+    }
+    pthread_mutex_lock(&s->lock);
+    if (s->provider) out->credential_refreshes = stk_provider_refresh_count(s->provider);
+    pthread_mutex_unlock(&s->lock);
+}
+
+uint64_t stk_store_turns(stk_store *s)
+{
+    uint64_t turns = 0;
+    for (int i = 0; i < s->loop_count; i++) turns += stk_http_turns(s->loop[i].http);
+    return turns;
+}
