@@ -1,7 +1,7 @@
 /* fuzz_index.c - hostile bytes as a sidecar, as the journal of a build or as a list of left-out records: refused, or safe to
  * be read to its last byte.
  *
- * The first byte chooses: media part, text part, journal, list, lines.  Lengths and checksums are made right, so that what stands behind
+ * The first byte chooses: media part, text part, journal, list, lines, sizes.  Lengths and checksums are made right, so that what stands behind
  * them is reached. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -57,6 +57,12 @@ static void read_sidecar(uint8_t *bytes, size_t size, stk_index_part part)
     }
     if (part == STK_INDEX_MEDIA) derive_all(&view);
     for (uint64_t i = 0; part == STK_INDEX_TEXT && i < view.header->record_count; i++) seen += view.text[i].token_count;
+    if (part == STK_INDEX_SIZES) {
+        const stk_stated_sizes sizes = {.size = view.size, .count = view.header->record_count};
+        uint32_t width_px = 0, height_px = 0;
+        require(!stk_stated_find(&sizes, stk_str_of("/m/no such picture"), &width_px, &height_px) && width_px == 0);
+        for (uint64_t i = 0; i < sizes.count; i++) require(sizes.size[i].width_px && sizes.size[i].height_px);
+    }
     require(seen != 1);
 }
 
@@ -126,12 +132,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *const bytes = aligned_alloc(64, (size + 63) / 64 * 64);
     require(bytes != NULL);
     memcpy(bytes, data + 1, size - 1);
-    switch (data[0] % 5) {
+    switch (data[0] % 6) {
     case 0: read_sidecar(bytes, size - 1, STK_INDEX_MEDIA); break;
     case 1: read_sidecar(bytes, size - 1, STK_INDEX_TEXT); break;
     case 2: read_journal(bytes, size - 1); break;
     case 3: read_excluded(bytes, size - 1); break;
-    default: read_sidecar(bytes, size - 1, STK_INDEX_LINES); break;
+    case 4: read_sidecar(bytes, size - 1, STK_INDEX_LINES); break;
+    default: read_sidecar(bytes, size - 1, STK_INDEX_SIZES); break;
     }
     free(bytes);
     return 0;

@@ -60,6 +60,7 @@ typedef struct stk_data_options {
     stk_string_list path;
     char *format;     /* NULL: detected; llava, openai, ms-swift, sharegpt */
     char *media_root; /* NULL: the manifest's folder */
+    char *facts;      /* a file of sizes of media; NULL: none */
     stk_string_map columns, roles;
     char *system;
     stk_set_options set;

@@ -315,7 +315,7 @@ static void say_images(const audit *a, finding what, stk_index_finding *f)
                    "leaves them as stored");
         return;
     case SIZE_STATED:
-        say(f, "the size is what the record states: no header was read, and a wrong one is found only when "
+        say(f, "the size is what the record or the facts file states: no header was read, and a wrong one is found only when "
                "the run masks it; --index verify "
                "reads them all");
         return;

@@ -26,6 +26,7 @@ static const stk_option_row rows[] = {
     {{"data[].path", "paths", "", "", 0, 0, NOT_S, WHOLE_RUN, "manifests: a file, a list, a glob, a folder (with its folders) or a prefix (set/train-) of .jsonl, .json and .ndjson; each JSONL or a JSON array, plain, gzip or zstd; of these, s3://BUCKET/KEY too"}, STK_KIND_LIST, DATA(path)},
     {{"data[].format", "choice", "", "llava | openai | ms-swift | sharegpt", 0, 0, S, WHOLE_RUN, "dialect of the records; default: told from each record"}, STK_KIND_CHOICE, DATA(format)},
     {{"data[].media_root", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "folder, or s3:// prefix, that relative media paths start from; default: the manifest's own"}, STK_KIND_STRING, DATA(media_root)},
+    {{"data[].facts", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "JSONL with path, width and height of media, which then need no header read; what a record states itself comes first"}, STK_KIND_STRING, DATA(facts)},
     {{"data[].columns", "map", "", "", 0, 0, S, WHOLE_RUN, "where a record keeps what: id, messages, images, videos, audios, tools, system"}, STK_KIND_MAP, DATA(columns)},
     {{"data[].roles", "map", "", "", 0, 0, S, WHOLE_RUN, "further names of roles, each to system, user, assistant or tool"}, STK_KIND_MAP, DATA(roles)},
     {{"data[].system", "string", "", "", 0, 0, S, WHOLE_RUN, "system prompt of records without a system turn, in place of the template's default"}, STK_KIND_STRING, DATA(system)},

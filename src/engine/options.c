@@ -46,6 +46,7 @@ static void free_data(stk_data_options *data)
     stk_string_list_free(&data->path);
     stk_free(data->format);
     stk_free(data->media_root);
+    stk_free(data->facts);
     stk_string_map_free(&data->columns);
     stk_string_map_free(&data->roles);
     stk_free(data->system);

@@ -202,6 +202,7 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
     stk_index_spec spec = {.name = set->name,
                            .file = (const char *const *)set->rules->files.path,
                            .file_count = (uint32_t)set->rules->files.count,
+                           .facts_file = set->rules->facts_file,
                            .index_dir = run->rules->index_dir,
                            .store = &run->rules->index_store,
                            .record_rules = &set->rules->record,
@@ -214,6 +215,7 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
     STK_TRY(digest_text(run, set, spec.text_digest, err));
     STK_TRY(stk_set_index_open(&set->index, &spec, work, err));
     set->facts = *stk_set_index_facts(set->index);
+    run->rules->set[set_index].record.stated = stk_set_index_stated(set->index);
     return open_files(set, err);
 }
 

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -181,6 +182,17 @@ static stk_status resolve_places(const resolver *r, stk_set_rules *set, const st
     return STK_OK;
 }
 
+static stk_status resolve_facts(const resolver *r, stk_set_rules *set, const stk_data_options *data)
+{
+    struct stat info;
+    if (!data->facts) return STK_OK;
+    if (strstr(data->facts, "://") && !stk_address_is_s3(stk_str_of(data->facts)))
+        return fail_option(r, "facts", "%.120s is neither a file nor an s3:// object", data->facts);
+    STK_TRY(resolve_place(r, &set->facts_file, data->facts));
+    if (stk_address_is_remote(stk_str_of(set->facts_file)) || (access(set->facts_file, R_OK) == 0 && stat(set->facts_file, &info) == 0 && S_ISREG(info.st_mode))) return STK_OK;
+    return fail_option(r, "facts", "%.150s is no file that can be read", set->facts_file);
+}
+
 static stk_status resolve_text(const resolver *r, stk_set_rules *set, const stk_set_options *own, const stk_set_options *run)
 {
     static const char *const labels[] = {"answers", "last", "finetune", NULL};
@@ -254,6 +266,7 @@ static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_d
     STK_TRY(resolve_columns(r, &set->record, &data->columns));
     STK_TRY(resolve_roles(r, &set->record, &data->roles));
     STK_TRY(resolve_places(r, set, data));
+    STK_TRY(resolve_facts(r, set, data));
     STK_TRY(resolve_text(r, set, own, run));
     set->pixels.min_px = (uint64_t)(own->min_pixels ? own->min_pixels : run->min_pixels);
     set->pixels.max_px = (uint64_t)(own->max_pixels ? own->max_pixels : run->max_pixels);
@@ -347,8 +360,10 @@ static stk_status resolve_copies(const resolver *r)
 {
     stk_rules *const rules = r->rules;
     bool any = rules->remote_files.index_address != NULL;
-    for (uint32_t i = 0; !any && i < rules->set_count; i++)
+    for (uint32_t i = 0; !any && i < rules->set_count; i++) {
+        any |= rules->set[i].facts_file && stk_address_is_remote(stk_str_of(rules->set[i].facts_file));
         for (size_t f = 0; f < rules->set[i].files.count; f++) any |= stk_address_is_remote(stk_str_of(rules->set[i].files.path[f]));
+    }
     char folder[PATH_MAX], mirror[PATH_MAX];
     if (any && !rules->index_dir) {
         STK_TRY(stk_remote_folder(folder, r->err));

@@ -18,7 +18,8 @@
 typedef struct stk_set_rules {
     const char *name;
     stk_file_list files;       /* of its manifests, absolute */
-    stk_record_rules record;
+    const char *facts_file;    /* absolute, or s3://; NULL: none */
+    stk_record_rules record;   /* stated: once the index is open */
     stk_text_rules text;
     stk_pixel_rules pixels;    /* limits of 0: the checkpoint's */
     bool overlong_is_error;

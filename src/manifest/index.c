@@ -18,6 +18,7 @@
 #include "manifest/index_ids.h"
 #include "manifest/index_lines.h"
 #include "manifest/index_recheck.h"
+#include "manifest/stated_build.h"
 #include "manifest/unpack.h"
 #include "schema/place.h"
 
@@ -29,6 +30,7 @@ typedef struct part_file {
     stk_index_view view;
 } part_file;
 
+/* A manifest, or the facts file. */
 typedef struct set_file {
     char *path;             /* as people know it */
     const char *folder;     /* of its sidecars; NULL: beside it */
@@ -38,7 +40,7 @@ typedef struct set_file {
     stk_index_stamp stamp;
     bool digest_known;
     uint8_t digest[16];
-    part_file part[STK_INDEX_PARTS]; /* media and text, or lines */
+    part_file part[STK_INDEX_PARTS]; /* media and text, or lines; of a facts file sizes */
     char exclude_path[4096];
     stk_exclude_list excluded;
 } set_file;
@@ -48,6 +50,8 @@ struct stk_set_index {
     set_file *file;
     bool only_lines; /* STK_INDEX_STREAM */
     const stk_index_store *store; /* of lists of what is left out; the caller's, outlives the index */
+    set_file *facts_file; /* NULL: none */
+    stk_stated_sizes stated;
     stk_set_facts facts;
     uint64_t blank_lines, words_count;
     /* Of a set of several files: copies, joined. */
@@ -90,6 +94,8 @@ static stk_status rules_digest(uint8_t digest[16], const stk_index_spec *spec, s
     stk_buffer key;
     stk_buffer_init(&key, STK_TAG_INDEX, SIZE_MAX / 2);
     stk_status status = add_rules(&key, spec->record_rules, err);
+    if (status == STK_OK && part == STK_INDEX_SIZES) status = stk_buffer_append(&key, "sizes", 5, err);
+    if (status == STK_OK && part == STK_INDEX_MEDIA && spec->facts_file) status = add_text(&key, stk_str_of(spec->facts_file), err);
     if (status == STK_OK && part == STK_INDEX_TEXT) {
         status = stk_buffer_append(&key, spec->text_digest, sizeof spec->text_digest, err);
         if (status == STK_OK)
@@ -100,10 +106,21 @@ static stk_status rules_digest(uint8_t digest[16], const stk_index_spec *spec, s
     return status;
 }
 
+/* What a facts file says belongs to the key and not to the name, so that a change of it replaces the part. */
+static void add_stated(uint8_t digest[16], const stk_index_spec *spec, stk_index_part part)
+{
+    const stk_stated_sizes *const stated = spec->record_rules->stated;
+    uint8_t both[32];
+    if (part != STK_INDEX_MEDIA || !stated) return;
+    memcpy(both, digest, 16);
+    memcpy(both + 16, stated->digest, 16);
+    stk_index_hash(digest, both, sizeof both);
+}
+
 /* The name of a sidecar holds its rules, so that two configurations over one manifest do not take turns in rebuilding. */
 static stk_status name_part(set_file *file, stk_index_part which, const uint8_t rules[16], stk_error *err)
 {
-    static const char *const kind[] = {"media", "text", "lines"};
+    static const char *const kind[] = {"media", "text", "lines", "sizes"};
     char suffix[32];
     snprintf(suffix, sizeof suffix, "%s-%02x%02x%02x%02x", kind[which], rules[0], rules[1], rules[2], rules[3]);
     return stk_index_sidecar_path(file->part[which].path, file->folder, file->path, suffix, err);
@@ -195,7 +212,7 @@ static stk_status find_part(const stk_index_spec *spec, set_file *file, stk_inde
 
     const stk_index_header *const h = part->view.header;
     const char *why = NULL;
-    if (memcmp(h->key.rules_digest, rules, 16) != 0) why = "other options";
+    if (memcmp(h->key.rules_digest, rules, 16) != 0) why = spec->facts_file ? "an earlier state of the facts file" : "other options";
     else if (h->key.manifest_bytes != (uint64_t)file->info.st_size) why = "an earlier state of the manifest";
     else if (decoded && !(h->flags & STK_INDEX_DECODED)) why = "headers only, without verify";
     if (!why && !file->digest_known) {
@@ -261,9 +278,9 @@ static stk_status build_part(const stk_index_spec *spec, set_file *file, stk_ind
     memcpy(build.key.rules_digest, rules, 16);
     memcpy(build.key.manifest_digest, file->digest, 16);
     remove_leftovers(build.sidecar);
-    if (which == STK_INDEX_LINES) {
+    if (which == STK_INDEX_LINES || which == STK_INDEX_SIZES) {
         *durable = false;
-        STK_TRY(stk_lines_build(&build, err));
+        STK_TRY(which == STK_INDEX_LINES ? stk_lines_build(&build, err) : stk_stated_build(&build, err));
         return check_unchanged(file, err);
     }
     STK_TRY(stk_build_part(&build, durable, err));
@@ -345,6 +362,7 @@ static stk_status bring_part(const stk_index_spec *spec, set_file *file, stk_ind
     uint8_t rules[16];
     STK_TRY(rules_digest(rules, spec, which, err));
     STK_TRY(name_part(file, which, rules, err));
+    add_stated(rules, spec, which);
     const bool decoded = which == STK_INDEX_MEDIA && spec->mode == STK_INDEX_VERIFY;
     struct stat before = {0}, now = {0};
     bool looked = false;
@@ -395,6 +413,7 @@ static stk_status recheck_part(const stk_index_spec *spec, set_file *file, stk_i
         uint8_t rules[16];
         work->media_part_built = true;
         status = rules_digest(rules, spec, STK_INDEX_MEDIA, err);
+        add_stated(rules, spec, STK_INDEX_MEDIA);
         if (status == STK_OK) status = push(spec, part->path, err);
         if (status == STK_OK) status = find_part(spec, file, STK_INDEX_MEDIA, rules, false, err);
         if (status == STK_AGAIN) status = STK_ERR_INDEX;
@@ -469,6 +488,23 @@ static stk_status bring_file(const stk_index_spec *spec, set_file *file, stk_ind
         return read_excluded(spec, file, err);
     return stk_fail_at(err, STK_ERR_INDEX, file->part[STK_INDEX_TEXT].path, 0,
                        "the two parts of the index do not fit each other: delete this one, it is built anew");
+}
+
+static stk_status bring_facts(stk_set_index *x, const stk_index_spec *spec, stk_index_work *work, stk_error *err)
+{
+    set_file *const file = x->facts_file = stk_alloc(STK_TAG_INDEX, sizeof *file);
+    if (!file) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the index of %s", spec->name);
+    stk_exclude_init(&file->excluded);
+    file->path = stk_strdup(STK_TAG_INDEX, spec->facts_file);
+    if (!file->path) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the index of %s", spec->name);
+    STK_TRY(bring_bytes(spec, file, err));
+    STK_TRY(look_at_manifest(file, err));
+    STK_TRY(bring_part(spec, file, STK_INDEX_SIZES, work, err));
+    stk_map_close(&file->manifest);
+    const stk_index_view *const view = &file->part[STK_INDEX_SIZES].view;
+    x->stated = (stk_stated_sizes){.size = view->size, .count = view->header->record_count};
+    memcpy(x->stated.digest, view->header->key.manifest_digest, sizeof x->stated.digest);
+    return STK_OK;
 }
 
 /* --- all files as one --- */
@@ -582,6 +618,12 @@ static stk_status join(stk_set_index *x, stk_error *err)
     }
     stk_index_hash(facts->content_digest, digests, x->file_count * sizeof *digests);
     stk_free(digests);
+    if (x->only_lines && x->facts_file) { /* there are no media facts that would tell what it says */
+        uint8_t both[32];
+        memcpy(both, facts->content_digest, 16);
+        memcpy(both + 16, x->stated.digest, 16);
+        stk_index_hash(facts->content_digest, both, sizeof both);
+    }
     if (x->file_count != 1) return join_files(x, err);
     facts->record = records_of(&x->file[0])->record;
     if (x->only_lines) return STK_OK;
@@ -606,11 +648,18 @@ stk_status stk_set_index_open(stk_set_index **out, const stk_index_spec *spec, s
         x->only_lines = spec->mode == STK_INDEX_STREAM;
         x->store = spec->store;
     }
+    stk_record_rules rules = *spec->record_rules;
+    stk_index_spec stated = *spec;
+    if (status == STK_OK && spec->facts_file) {
+        status = bring_facts(x, spec, work, err);
+        rules.stated = &x->stated;
+        stated.record_rules = &rules;
+    }
     for (uint32_t f = 0; status == STK_OK && f < spec->file_count; f++) {
         x->file_count = f + 1;
         stk_exclude_init(&x->file[f].excluded);
         x->file[f].path = stk_strdup(STK_TAG_INDEX, spec->file[f]);
-        status = x->file[f].path ? bring_file(spec, &x->file[f], work, err)
+        status = x->file[f].path ? bring_file(&stated, &x->file[f], work, err)
                                  : stk_fail(err, STK_ERR_NOMEM, "out of memory: the index of %s", spec->name);
     }
     if (status == STK_OK) status = join(x, err);
@@ -623,18 +672,23 @@ stk_status stk_set_index_open(stk_set_index **out, const stk_index_spec *spec, s
     return STK_OK;
 }
 
+static void close_file(set_file *file)
+{
+    stk_map_close(&file->manifest);
+    for (int p = 0; p < STK_INDEX_PARTS; p++) stk_map_close(&file->part[p].map);
+    stk_exclude_deinit(&file->excluded);
+    stk_free(file->path);
+    stk_free(file->data_path);
+}
+
 void stk_set_index_close(stk_set_index **index)
 {
     stk_set_index *const x = *index;
     *index = NULL;
     if (!x) return;
-    for (uint32_t f = 0; f < x->file_count; f++) {
-        stk_map_close(&x->file[f].manifest);
-        for (int p = 0; p < STK_INDEX_PARTS; p++) stk_map_close(&x->file[f].part[p].map);
-        stk_exclude_deinit(&x->file[f].excluded);
-        stk_free(x->file[f].path);
-        stk_free(x->file[f].data_path);
-    }
+    for (uint32_t f = 0; f < x->file_count; f++) close_file(&x->file[f]);
+    if (x->facts_file) close_file(x->facts_file);
+    stk_free(x->facts_file);
     stk_free(x->file);
     stk_free((void *)(uintptr_t)x->facts.file);
     stk_free(x->record);
@@ -652,6 +706,11 @@ const stk_set_facts *stk_set_index_facts(const stk_set_index *index)
 const char *stk_set_index_data_path(const stk_set_index *index, uint32_t file_index)
 {
     return index->file[file_index].data_path;
+}
+
+const stk_stated_sizes *stk_set_index_stated(const stk_set_index *index)
+{
+    return index->facts_file ? &index->stated : NULL;
 }
 
 uint64_t stk_set_index_blank_lines(const stk_set_index *index)

@@ -9,6 +9,7 @@
  *                              ▼
  *                           text part fits? ... the same ... ─► all files joined ─► stk_set_facts
  *
+ * A facts file is such a file too, with one part of its own, which is there before those of the manifests.
  * With STK_INDEX_STREAM there is one part instead, of lines, which follows from the manifest's bytes alone.
  *
  * Not here: what a medium or a text is (the engine hands in stk_survey), and what pixel limits make of the facts
@@ -72,9 +73,10 @@ typedef struct stk_index_spec {
     const char *name;               /* of the data set, for progress and errors */
     const char *const *file;        /* file_count paths of manifests, in order */
     uint32_t file_count;
+    const char *facts_file;         /* sizes that records do not state (stated.h); NULL: none */
     const char *index_dir;          /* where the sidecars go; NULL: beside each manifest, of one on a store in store->folder */
     const stk_index_store *store;   /* NULL: all are files */
-    const stk_record_rules *record_rules;
+    const stk_record_rules *record_rules; /* stated: of facts_file, filled in by the open */
     uint8_t text_digest[16];        /* of all else that text facts follow from: tokeniser, template, text rules */
     const stk_survey *survey;
     stk_index_mode mode;
@@ -107,6 +109,9 @@ const stk_set_facts *stk_set_index_facts(const stk_set_index *index);
 /* Where the bytes of a manifest file are to be read: facts.file[file_index], or what it was fetched or unpacked to. */
 const char *stk_set_index_data_path(const stk_set_index *index, uint32_t file_index);
 uint64_t stk_set_index_blank_lines(const stk_set_index *index);
+
+/* What the facts file says, for whoever parses records of the set; NULL: there is none. */
+const stk_stated_sizes *stk_set_index_stated(const stk_set_index *index);
 
 /* Words that were kept with a record: a few for each reason; and of each record that a list leaves out its id. */
 typedef struct stk_index_words {

@@ -13,7 +13,7 @@
 /* A change of a file within this time of its last one may leave its time as it is. */
 static const stk_ns STAMP_SETTLES_NS = 2 * STK_S;
 
-static const char *const magic_of[] = {"STKMEDIA", "STKTEXTS", "STKLINES"};
+static const char *const magic_of[] = {"STKMEDIA", "STKTEXTS", "STKLINES", "STKSIZES"};
 
 void stk_index_hash(uint8_t digest[16], const void *data, size_t size_bytes)
 {
@@ -77,11 +77,20 @@ static stk_status damaged(stk_error *err, const char *what)
     return stk_fail(err, STK_ERR_INDEX, "the index is damaged (%s): delete it, it is built anew", what);
 }
 
+/* What the header counts as records. */
+static size_t item_bytes(stk_index_part part)
+{
+    switch (part) {
+    case STK_INDEX_TEXT: return sizeof(stk_text_facts);
+    case STK_INDEX_SIZES: return sizeof(stk_stated_size);
+    default: return sizeof(stk_record_facts);
+    }
+}
+
 /* Where each section ends; false when the counts are not those of a file of this size. */
 static bool lay_out(const stk_index_header *h, stk_index_part part, size_t size_bytes, size_t end[5])
 {
-    const size_t each[5] = {part == STK_INDEX_TEXT ? sizeof(stk_text_facts) : sizeof(stk_record_facts),
-                            sizeof(stk_media_facts), sizeof(stk_index_note), 1, sizeof(stk_index_seal)};
+    const size_t each[5] = {item_bytes(part), sizeof(stk_media_facts), sizeof(stk_index_note), 1, sizeof(stk_index_seal)};
     const uint64_t count[5] = {h->record_count, h->media_count, h->words_count, h->etag_bytes, 1};
     size_t at = sizeof *h;
     if (h->etag_bytes % 8) return false;
@@ -138,6 +147,16 @@ static const char *texts_fault(const stk_index_view *view)
     return NULL;
 }
 
+static const char *sizes_fault(const stk_index_view *view)
+{
+    for (uint64_t i = 0; i < view->header->record_count; i++) {
+        const stk_stated_size *const s = &view->size[i];
+        if (i && stk_stated_compare(s - 1, s) >= 0) return "sizes out of order";
+        if (s->width_px == 0 || s->height_px == 0 || s->width_px > INT32_MAX || s->height_px > INT32_MAX) return "a size out of range";
+    }
+    return NULL;
+}
+
 static const char *notes_fault(const stk_index_view *view)
 {
     for (uint64_t i = 0; i < view->header->words_count; i++) {
@@ -163,13 +182,16 @@ stk_status stk_index_view_check(stk_index_view *view, stk_index_part part, stk_b
 
     stk_index_view v = {.header = h, .seal = (const stk_index_seal *)(bytes.data + end[3])};
     if (v.seal->checksum != stk_index_checksum(bytes)) return damaged(err, "its checksum");
-    if (part != STK_INDEX_TEXT) v.record = (const stk_record_facts *)(bytes.data + sizeof *h);
-    else v.text = (const stk_text_facts *)(bytes.data + sizeof *h);
+    const void *const items = bytes.data + sizeof *h;
+    if (part == STK_INDEX_TEXT) v.text = items;
+    else if (part == STK_INDEX_SIZES) v.size = items;
+    else v.record = items;
     v.media = (const stk_media_facts *)(bytes.data + end[0]);
     v.note = (const stk_index_note *)(bytes.data + end[1]);
     v.etag = bytes.data + end[2];
-    const char *fault = part == STK_INDEX_TEXT ? texts_fault(&v) : records_fault(&v);
-    if (!fault && part == STK_INDEX_LINES && (h->media_count || h->words_count || h->etag_bytes)) fault = "more than lines";
+    const bool alone = part == STK_INDEX_LINES || part == STK_INDEX_SIZES;
+    const char *fault = alone && (h->media_count || h->words_count || h->etag_bytes) ? "more than there is room for" : NULL;
+    if (!fault) fault = part == STK_INDEX_TEXT ? texts_fault(&v) : part == STK_INDEX_SIZES ? sizes_fault(&v) : records_fault(&v);
     if (!fault) fault = notes_fault(&v);
     if (fault) return damaged(err, fault);
     *view = v;
@@ -209,8 +231,7 @@ stk_status stk_index_writer_open(stk_index_writer **out, const char *path, stk_i
     h.version = STK_INDEX_VERSION;
     h.header_bytes = sizeof h;
     h.file_bytes = sizeof h + sizeof(stk_index_seal) + h.media_count * sizeof(stk_media_facts) +
-                   h.words_count * sizeof(stk_index_note) + h.etag_bytes +
-                   h.record_count * (part == STK_INDEX_TEXT ? sizeof(stk_text_facts) : sizeof(stk_record_facts));
+                   h.words_count * sizeof(stk_index_note) + h.etag_bytes + h.record_count * item_bytes(part);
 
     stk_index_writer *const w = stk_alloc(STK_TAG_INDEX, sizeof *w);
     if (!w) return stk_fail(err, STK_ERR_NOMEM, "out of memory: writing an index");
@@ -252,6 +273,11 @@ stk_status stk_index_writer_media(stk_index_writer **writer, const stk_media_fac
 stk_status stk_index_writer_texts(stk_index_writer **writer, const stk_text_facts *text, size_t count, stk_error *err)
 {
     return append(writer, text, count * sizeof *text, err);
+}
+
+stk_status stk_index_writer_sizes(stk_index_writer **writer, const stk_stated_size *size, size_t count, stk_error *err)
+{
+    return append(writer, size, count * sizeof *size, err);
 }
 
 stk_status stk_index_writer_notes(stk_index_writer **writer, const stk_index_note *note, size_t count, stk_error *err)

@@ -1,6 +1,6 @@
 /* index_file.h - one sidecar: its form on disk (docs/index-format.md), a checked view of it, and its writer.
  *
- *     header 128 │ record facts 56 n or text facts 24 n │ media facts 48 m │ words 256 e │ ETags │ seal 32
+ *     header 128 │ record facts 56 n, or text facts or sizes 24 n │ media facts 48 m │ words 256 e │ ETags │ seal 32
  *
  * Little-endian, as it lies in memory.  Nothing is believed before it is checked: a sidecar is as hostile as any file. */
 #ifndef STK_MANIFEST_INDEX_FILE_H
@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "manifest/stated.h"
 #include "schema/facts.h"
 
 /* A change of the form, or of what facts mean, is a new version: older sidecars are then built anew. */
@@ -18,6 +19,7 @@ typedef enum stk_index_part {
     STK_INDEX_MEDIA,
     STK_INDEX_TEXT,
     STK_INDEX_LINES, /* where records stand, and no more: record facts with all else zero */
+    STK_INDEX_SIZES, /* of a facts file (stated.h): sizes in the place of records */
     STK_INDEX_PARTS
 } stk_index_part;
 
@@ -74,6 +76,7 @@ typedef struct stk_index_view {
     const stk_record_facts *record; /* media part, lines */
     const stk_media_facts *media;
     const stk_text_facts *text;     /* text part */
+    const stk_stated_size *size;    /* sizes */
     const stk_index_note *note;
     const uint8_t *etag;            /* header->etag_bytes */
     const stk_index_seal *seal;
@@ -99,6 +102,8 @@ stk_status stk_index_writer_records(stk_index_writer **writer, const stk_record_
 stk_status stk_index_writer_media(stk_index_writer **writer, const stk_media_facts *media, size_t count,
                                   stk_error *err) STK_MUST_USE;
 stk_status stk_index_writer_texts(stk_index_writer **writer, const stk_text_facts *text, size_t count,
+                                  stk_error *err) STK_MUST_USE;
+stk_status stk_index_writer_sizes(stk_index_writer **writer, const stk_stated_size *size, size_t count,
                                   stk_error *err) STK_MUST_USE;
 stk_status stk_index_writer_notes(stk_index_writer **writer, const stk_index_note *note, size_t count,
                                   stk_error *err) STK_MUST_USE;

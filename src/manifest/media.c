@@ -27,6 +27,11 @@ static bool is_base64(stk_str text)
     return true;
 }
 
+static bool is_data_uri(stk_str address)
+{
+    return address.size_bytes >= 5 && memcmp(address.data, "data:", 5) == 0;
+}
+
 static stk_status add_image(stk_record_reader *reader, stk_str address, uint32_t width_px, uint32_t height_px)
 {
     if (reader->media_count >= reader->rules->limits->media_per_record)
@@ -41,6 +46,8 @@ static stk_status add_image(stk_record_reader *reader, stk_str address, uint32_t
     *ref = (stk_media_ref){.kind = STK_MEDIA_IMAGE, .width_px = width_px, .height_px = height_px};
     if (is_base64(address)) STK_TRY(wrap_base64(reader, &address, address));
     STK_TRY(stk_record_reader_address(reader, &ref->address, address));
+    const stk_stated_sizes *const stated = reader->rules->stated;
+    if (!width_px && stated && !is_data_uri(ref->address)) (void)stk_stated_find(stated, ref->address, &ref->width_px, &ref->height_px);
     reader->media_count++;
     return STK_OK;
 }

@@ -378,13 +378,20 @@ void stk_sample_deinit(stk_sample *sample)
     stk_pool_deinit(&sample->pool);
 }
 
-stk_status stk_record_parse(stk_sample *sample, const stk_record_rules *rules, stk_str record,
-                            stk_reason *reason, stk_error *err)
+stk_status stk_record_reader_open(stk_record_reader *reader, stk_sample *sample, const stk_record_rules *rules, stk_reason *reason,
+                                  stk_error *err)
 {
     clear(sample);
     *reason = STK_REASON_NONE;
-    stk_record_reader reader = {.sample = sample, .rules = rules, .reason = reason, .err = err};
-    stk_status status = take_root(&reader);
+    *reader = (stk_record_reader){.sample = sample, .rules = rules, .reason = reason, .err = err};
+    return take_root(reader);
+}
+
+stk_status stk_record_parse(stk_sample *sample, const stk_record_rules *rules, stk_str record,
+                            stk_reason *reason, stk_error *err)
+{
+    stk_record_reader reader;
+    stk_status status = stk_record_reader_open(&reader, sample, rules, reason, err);
     if (status == STK_OK) status = read_record(&reader, record);
     if (status < 0) {
         sample->tools = NULL;

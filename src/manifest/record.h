@@ -11,6 +11,7 @@
 #ifndef STK_MANIFEST_RECORD_H
 #define STK_MANIFEST_RECORD_H
 
+#include "manifest/stated.h"
 #include "schema/facts.h"
 #include "schema/rules.h"
 #include "schema/sample.h"
@@ -39,6 +40,7 @@ typedef struct stk_record_rules {
     stk_tag_space tag_space;
     stk_str media_root;           /* absolute folder, or s3:// prefix, that relative addresses start from */
     stk_str_list allow;           /* places beside it (schema/place.h; the manifest's own, when media_root is another) */
+    const stk_stated_sizes *stated; /* of media whose size the record does not state; NULL: none */
     const stk_limits *limits;
 } stk_record_rules;
 

@@ -23,6 +23,10 @@ typedef struct stk_record_reader {
     stk_str root;             /* media_root, normalised */
 } stk_record_reader;
 
+/* Begin with a sample, whose earlier contents go.  All is the caller's and outlives the reader. */
+stk_status stk_record_reader_open(stk_record_reader *reader, stk_sample *sample, const stk_record_rules *rules, stk_reason *reason,
+                                  stk_error *err) STK_MUST_USE;
+
 /* One item of the messages. */
 typedef struct stk_message {
     stk_turn turn;

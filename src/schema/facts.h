@@ -65,7 +65,7 @@ enum { /* flags of media facts: counted and shown by the index */
     STK_MEDIA_HAS_ALPHA = 1u << 0,
     STK_MEDIA_GREY16 = 1u << 1,
     STK_MEDIA_ANIMATED = 1u << 2,
-    STK_MEDIA_STATED = 1u << 3, /* the size was stated by the record: no header was read */
+    STK_MEDIA_STATED = 1u << 3, /* the size was stated, by the record or a facts file: no header was read */
     STK_MEDIA_WHOLE = 1u << 4,  /* the library decodes it into a whole picture first: what it may allocate follows */
     STK_MEDIA_CMYK = 1u << 5,   /* a JPEG of four components, a TIFF of separated colours */
     STK_MEDIA_PARTS_SKIPPED = 1u << 6, /* a broken EXIF block, optional chunks of a PNG that are broken or huge */
