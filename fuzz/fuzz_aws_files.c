@@ -40,7 +40,8 @@ static void check_words(const char *command)
 
 static void check_files(const stk_aws_files *files, size_t size)
 {
-    static const char *const profile[] = {"default", "a", "with space", ""}, *const key[] = {"region", "credential_process", "k", ""};
+    static const char *const profile[] = {"default", "a", "with space", ""};
+    static const char *const key[] = {"region", "credential_process", "k", ""};
     for (int p = 0; p < 4; p++) {
         (void)stk_aws_files_has_profile(files, profile[p]);
         for (int k = 0; k < 4; k++) {

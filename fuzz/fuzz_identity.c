@@ -48,8 +48,10 @@ static void check_url(stk_str address)
     }
     for (int i = 0; i < 2; i++) {
         stk_endpoint e;
-        require(stk_endpoint_init(&e, endpoint[i], "us-east-1", (stk_addressing)(address.size_bytes % 3), &err) == STK_OK);
-        require(stk_endpoint_wire(&wire, buffer, sizeof buffer, &e, url.bucket, url.key, (stk_str){"", 0}, &err) == STK_OK);
+        require(stk_endpoint_init(&e, endpoint[i], "us-east-1", (stk_addressing)(address.size_bytes % 3),
+                                  &err) == STK_OK);
+        require(stk_endpoint_wire(&wire, buffer, sizeof buffer, &e, url.bucket, url.key, (stk_str){"", 0},
+                                  &err) == STK_OK);
         check_sent(wire.url);
         require(wire.path.data[0] == '/' && wire.path.data + wire.path.size_bytes <= wire.url + strlen(wire.url));
     }

@@ -27,13 +27,16 @@ bool stk_ask_pause(int stop_fd, int ms)
 /* Addresses that answer without encryption: the own machine, and the metadata services inside it. */
 static bool answers_plainly(const struct sockaddr *address)
 {
-    static const char *const fixed[] = {"169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254", "fd00:ec2::23"};
+    static const char *const fixed[] = {"169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254",
+                                        "fd00:ec2::23"};
     const char *const kind = stk_address_private(address);
     char text[INET6_ADDRSTRLEN] = "";
     if (!kind) return false;
     if (strcmp(kind, "loopback") == 0) return true;
-    const void *const in = address->sa_family == AF_INET6 ? (const void *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr
-                                                          : (const void *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
+    const void *const in =
+        address->sa_family == AF_INET6
+            ? (const void *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr
+            : (const void *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
     if (!inet_ntop(address->sa_family, in, text, sizeof text)) return false;
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         if (strcmp(text, fixed[i]) == 0) return true;
@@ -106,10 +109,14 @@ static stk_status explain(const transfer *t, CURLcode code, stk_error *err)
     stk_url_show(shown, sizeof shown, stk_str_of(t->ask->url));
     if (t->refused)
         return stk_fail(err, STK_ERR_OPTION,
-                        "%s is not asked for credentials: plain http is for this machine and the fixed metadata addresses; use https",
+                        "%s is not asked for credentials: plain http is for this machine and the fixed "
+                        "metadata addresses; use https",
                         shown);
-    if (t->too_large) return stk_fail(err, STK_ERR_NETWORK, "%s answered with more than %d KiB", shown, STK_ASK_BYTES / 1024);
-    if (code == CURLE_ABORTED_BY_CALLBACK) return stk_fail(err, STK_ERR_INTERRUPTED, "asking %s was stopped", shown);
+    if (t->too_large)
+        return stk_fail(err, STK_ERR_NETWORK, "%s answered with more than %d KiB", shown,
+                        STK_ASK_BYTES / 1024);
+    if (code == CURLE_ABORTED_BY_CALLBACK)
+        return stk_fail(err, STK_ERR_INTERRUPTED, "asking %s was stopped", shown);
     if (code == CURLE_OUT_OF_MEMORY) return stk_fail(err, STK_ERR_NOMEM, "out of memory: asking %s", shown);
     if (code == CURLE_OPERATION_TIMEDOUT)
         return stk_fail(err, STK_ERR_NETWORK, "%s did not answer within %d ms", shown, t->ask->timeout_ms);

@@ -108,7 +108,8 @@ static stk_status end_block(parser *p, stk_error *err)
         if (next) *next = 0;
         char *const end = next ? next : line + strlen(line);
         char *const equals = strchr(line, '=');
-        if (!equals && *trim(line, end)) return stk_fail(err, STK_ERR_OPTION, "a line of an indented block has no '='");
+        if (!equals && *trim(line, end))
+            return stk_fail(err, STK_ERR_OPTION, "a line of an indented block has no '='");
         if (equals) {
             const entry e = {p->section, p->key, trim(line, equals), trim(equals + 1, end)};
             if (!add(p->file, e)) return no_memory(err);
@@ -210,7 +211,8 @@ static stk_status open_file(ini *file, const char *path, stk_error *err)
     struct stat st;
     if (!path || stat(path, &st) || !S_ISREG(st.st_mode)) return STK_OK;
     file->own = true;
-    stk_status status = stk_file_read(&file->text, &file->size_bytes, path, STK_AWS_FILE_BYTES, STK_TAG_SOURCE, err);
+    stk_status status =
+        stk_file_read(&file->text, &file->size_bytes, path, STK_AWS_FILE_BYTES, STK_TAG_SOURCE, err);
     if (status == STK_ERR_SYSTEM && err && err->code == ENOENT) return STK_OK; /* gone in between */
     if (status == STK_ERR_MEDIA_LIMIT)
         status = stk_fail(err, STK_ERR_OPTION, "a shared file of AWS has more than 1 MiB");
@@ -226,7 +228,8 @@ static void close_file(ini *file)
     stk_free(file->entry);
 }
 
-stk_status stk_aws_files_open(stk_aws_files **out, const char *config_path, const char *credentials_path, stk_error *err)
+stk_status stk_aws_files_open(stk_aws_files **out, const char *config_path, const char *credentials_path,
+                              stk_error *err)
 {
     *out = NULL;
     stk_aws_files *files = stk_alloc(STK_TAG_SOURCE, sizeof *files);
@@ -269,7 +272,8 @@ static bool is_named(const char *section, const char *kind, const char *name)
 {
     const size_t length = strlen(kind);
     char copy[512], *word[3];
-    if (strncmp(section, kind, length) != 0 || !is_blank(section[length]) || strlen(section) >= sizeof copy) return false;
+    if (strncmp(section, kind, length) != 0 || !is_blank(section[length]) || strlen(section) >= sizeof copy)
+        return false;
     memcpy(copy, section, strlen(section) + 1);
     return stk_shell_split(copy, word, 3) == 2 && strcmp(word[1], name) == 0;
 }
@@ -312,7 +316,8 @@ const char *stk_aws_files_get(const stk_aws_files *files, stk_aws_file file, con
     return value;
 }
 
-const char *stk_aws_files_service(const stk_aws_files *files, const char *profile, const char *service, const char *key)
+const char *stk_aws_files_service(const stk_aws_files *files, const char *profile, const char *service,
+                                  const char *key)
 {
     const char *const name = stk_aws_files_get(files, STK_AWS_EITHER, profile, NULL, "services");
     const ini *const file = &files->config;

@@ -37,7 +37,8 @@ static bool read_environment(stk_aws_settings *s)
 }
 
 /* path as named, with ~/ for the home folder; else home/otherwise. */
-static stk_status place_file(const stk_aws_settings *s, char **out, const char *path, const char *otherwise, stk_error *err)
+static stk_status place_file(const stk_aws_settings *s, char **out, const char *path, const char *otherwise,
+                             stk_error *err)
 {
     stk_buffer text;
     stk_buffer_init(&text, STK_TAG_SOURCE, 8192);
@@ -69,8 +70,9 @@ static stk_status find_profile(stk_aws_settings *s, const char *explicit_name, s
     s->profile_is_named = explicit_name != NULL;
     if (!keep(&s->profile, named ? named : "default")) return no_memory(err);
     if (named && !stk_aws_files_has_profile(s->files, named))
-        return stk_fail_at(err, STK_ERR_OPTION, s->config_path ? s->config_path : "~/.aws/config", 0,
-                           "the profile \"%.60s\" is neither here nor in the credentials file: check its name", named);
+        return stk_fail_at(
+            err, STK_ERR_OPTION, s->config_path ? s->config_path : "~/.aws/config", 0,
+            "the profile \"%.60s\" is neither here nor in the credentials file: check its name", named);
     return STK_OK;
 }
 
@@ -89,7 +91,9 @@ static stk_status find_region(stk_aws_settings *s, const char *explicit_region, 
 /* The endpoint of a service by variable, shared variable, services section, profile; NULL: AWS's own. */
 static const char *find_endpoint(const stk_aws_settings *s, stk_aws_variable variable, const char *service)
 {
-    if (stk_aws_setting_is(s, STK_AWS_IGNORE_CONFIGURED_ENDPOINT_URLS, "ignore_configured_endpoint_urls", "true")) return NULL;
+    if (stk_aws_setting_is(s, STK_AWS_IGNORE_CONFIGURED_ENDPOINT_URLS, "ignore_configured_endpoint_urls",
+                           "true"))
+        return NULL;
     if (s->variable[variable]) return s->variable[variable];
     if (s->variable[STK_AWS_ENDPOINT_URL]) return s->variable[STK_AWS_ENDPOINT_URL];
     const char *const of_service = stk_aws_files_service(s->files, s->profile, service, "endpoint_url");
@@ -102,7 +106,10 @@ static stk_status find_addressing(const stk_aws_settings *s, stk_addressing *out
     if (*out != STK_ADDRESSING_AUTO || !style || strcasecmp(style, "auto") == 0) return STK_OK;
     if (strcasecmp(style, "path") == 0) *out = STK_ADDRESSING_PATH;
     else if (strcasecmp(style, "virtual") == 0) *out = STK_ADDRESSING_VIRTUAL;
-    else return stk_fail(err, STK_ERR_OPTION, "addressing_style of the profile \"%.60s\" must be auto, path or virtual", s->profile);
+    else
+        return stk_fail(err, STK_ERR_OPTION,
+                        "addressing_style of the profile \"%.60s\" must be auto, path or virtual",
+                        s->profile);
     return STK_OK;
 }
 
@@ -114,7 +121,8 @@ static stk_status find_endpoints(stk_aws_settings *s, const stk_provider_config 
     STK_TRY(find_addressing(s, &addressing, err));
     STK_TRY(stk_endpoint_init(&s->endpoint, s3, s->region, addressing, err));
     const int length = sts ? snprintf(s->sts_url, sizeof s->sts_url, "%s", sts)
-                           : snprintf(s->sts_url, sizeof s->sts_url, "https://sts.%s.%s/", s->region, stk_aws_domain(s->region));
+                           : snprintf(s->sts_url, sizeof s->sts_url, "https://sts.%s.%s/", s->region,
+                                      stk_aws_domain(s->region));
     if (length < 0 || (size_t)length >= sizeof s->sts_url)
         return stk_fail(err, STK_ERR_OPTION, "the endpoint of STS is too long");
     return STK_OK;
@@ -133,12 +141,14 @@ static stk_status find_all(stk_aws_settings *s, const stk_provider_config *confi
 {
     if (!read_environment(s)) return no_memory(err);
     STK_TRY(place_file(s, &s->config_path, s->variable[STK_AWS_CONFIG_FILE], ".aws/config", err));
-    STK_TRY(place_file(s, &s->credentials_path, s->variable[STK_AWS_SHARED_CREDENTIALS_FILE], ".aws/credentials", err));
+    STK_TRY(place_file(s, &s->credentials_path, s->variable[STK_AWS_SHARED_CREDENTIALS_FILE],
+                       ".aws/credentials", err));
     STK_TRY(stk_aws_files_open(&s->files, s->config_path, s->credentials_path, err));
     STK_TRY(find_profile(s, config->profile_name, err));
     STK_TRY(find_region(s, config->region, err));
     STK_TRY(find_endpoints(s, config, err));
-    if (!keep(&s->ca, config->ca ? config->ca : stk_aws_setting(s, STK_AWS_CA_BUNDLE, "ca_bundle"))) return no_memory(err);
+    if (!keep(&s->ca, config->ca ? config->ca : stk_aws_setting(s, STK_AWS_CA_BUNDLE, "ca_bundle")))
+        return no_memory(err);
     return STK_OK;
 }
 

@@ -44,7 +44,8 @@ typedef struct stk_aws_settings {
 } stk_aws_settings;
 
 /* STK_ERR_OPTION: no such profile, or a value that cannot be used. */
-stk_status stk_aws_settings_open(stk_aws_settings **out, const stk_provider_config *config, stk_error *err) STK_MUST_USE;
+stk_status stk_aws_settings_open(stk_aws_settings **out, const stk_provider_config *config,
+                                 stk_error *err) STK_MUST_USE;
 void stk_aws_settings_close(stk_aws_settings **settings);
 
 /* Read the shared files again: their credentials may be newer. */
@@ -54,6 +55,7 @@ stk_status stk_aws_settings_reload(stk_aws_settings *settings, stk_error *err) S
 const char *stk_aws_setting(const stk_aws_settings *settings, stk_aws_variable variable, const char *key);
 
 /* The same as yes or no: "true" in any case. */
-bool stk_aws_setting_is(const stk_aws_settings *settings, stk_aws_variable variable, const char *key, const char *value);
+bool stk_aws_setting_is(const stk_aws_settings *settings, stk_aws_variable variable, const char *key,
+                        const char *value);
 
 #endif

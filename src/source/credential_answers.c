@@ -46,8 +46,8 @@ static const char *place(shared_set *set, stk_str part)
     return at;
 }
 
-stk_status stk_credentials_make(const stk_credentials **out, const char *access_key, const char *secret_key, const char *token,
-                                int64_t expires_at, const char *from, stk_error *err)
+stk_status stk_credentials_make(const stk_credentials **out, const char *access_key, const char *secret_key,
+                                const char *token, int64_t expires_at, const char *from, stk_error *err)
 {
     const stk_str access = trimmed(access_key), secret = trimmed(secret_key), session = trimmed(token);
     *out = NULL;
@@ -57,11 +57,15 @@ stk_status stk_credentials_make(const stk_credentials **out, const char *access_
     if (access.size_bytes > PART_BYTES || secret.size_bytes > PART_BYTES || session.size_bytes > PART_BYTES)
         return stk_fail(err, STK_ERR_OPTION, "%s: a key or token has more than %d KiB", from, PART_BYTES / 1024);
     if (!can_be_sent(access) || !can_be_sent(session))
-        return stk_fail(err, STK_ERR_OPTION, "%s: the access key or the token holds a blank, a control character or no ASCII", from);
-    shared_set *const set = stk_alloc(STK_TAG_SOURCE, sizeof *set + access.size_bytes + secret.size_bytes + session.size_bytes + 3);
+        return stk_fail(err, STK_ERR_OPTION,
+                        "%s: the access key or the token holds a blank, a control character or no ASCII",
+                        from);
+    shared_set *const set = stk_alloc(STK_TAG_SOURCE, sizeof *set + access.size_bytes + secret.size_bytes +
+                                                          session.size_bytes + 3);
     if (!set) return stk_fail(err, STK_ERR_NOMEM, "out of memory: credentials");
     atomic_init(&set->references, 1);
-    set->credentials = (stk_credentials){.generation = atomic_fetch_add(&last_generation, 1) + 1, .expires_at = expires_at};
+    set->credentials =
+        (stk_credentials){.generation = atomic_fetch_add(&last_generation, 1) + 1, .expires_at = expires_at};
     set->credentials.access_key = place(set, access);
     set->credentials.secret_key = place(set, secret);
     set->credentials.session_token = place(set, session);
@@ -139,7 +143,8 @@ static void wipe(json_t *object)
     json_t *value;
     json_object_foreach(object, key, value)
     {
-        if (json_is_string(value)) OPENSSL_cleanse((char *)(uintptr_t)json_string_value(value), json_string_length(value));
+        if (json_is_string(value))
+            OPENSSL_cleanse((char *)(uintptr_t)json_string_value(value), json_string_length(value));
     }
 }
 
@@ -157,13 +162,15 @@ static stk_status from_object(const stk_credentials **out, const json_t *object,
         return stk_fail(err, STK_ERR_NETWORK, "%s gives credentials of a version that is not 1", from);
     if (expiration && !stk_credentials_time(&expires_at, expiration))
         return stk_fail(err, STK_ERR_NETWORK, "%s gives credentials whose Expiration is no time", from);
-    const stk_status status = stk_credentials_make(out, text_at(object, "AccessKeyId"), text_at(object, "SecretAccessKey"), token,
-                                                   expires_at, from, err);
+    const stk_status status =
+        stk_credentials_make(out, text_at(object, "AccessKeyId"), text_at(object, "SecretAccessKey"), token,
+                             expires_at, from, err);
     if (status == STK_ERR_OPTION && err) err->status = STK_ERR_NETWORK;
     return status == STK_ERR_OPTION ? STK_ERR_NETWORK : status;
 }
 
-stk_status stk_credentials_of_json(const stk_credentials **out, const char *text, size_t size_bytes, const char *from, stk_error *err)
+stk_status stk_credentials_of_json(const stk_credentials **out, const char *text, size_t size_bytes,
+                                   const char *from, stk_error *err)
 {
     *out = NULL;
     json_t *const object = json_loadb(text, size_bytes, 0, NULL); /* no json_error_t: it would quote the text */
@@ -181,7 +188,7 @@ stk_status stk_credentials_of_json(const stk_credentials **out, const char *text
 enum { ACCESS_KEY, SECRET_KEY, TOKEN, EXPIRATION, CODE, MESSAGE, ELEMENT_COUNT };
 
 typedef struct elements {
-    char text[ELEMENT_COUNT][PART_BYTES + 2]; /* one more than is taken, so that a longer part is refused, not cut */
+    char text[ELEMENT_COUNT][PART_BYTES + 2]; /* room for one byte too many: a longer part is refused, not cut */
     size_t length[ELEMENT_COUNT];
     bool seen[ELEMENT_COUNT];
     int open; /* -1: none */
@@ -226,25 +233,28 @@ static bool parse_xml(elements *e, const char *text, size_t size_bytes)
     return fine;
 }
 
-static stk_status from_elements(const stk_credentials **out, const elements *e, bool parsed, int http_status, const char *token,
-                                stk_error *err)
+static stk_status from_elements(const stk_credentials **out, const elements *e, bool parsed, int http_status,
+                                const char *token, stk_error *err)
 {
     int64_t expires_at = 0;
     if (http_status != 200) {
-        const bool quotable = parsed && e->text[CODE][0] && !repeats(e->text[CODE], token) && !repeats(e->text[MESSAGE], token);
+        const bool quotable =
+            parsed && e->text[CODE][0] && !repeats(e->text[CODE], token) && !repeats(e->text[MESSAGE], token);
         return stk_fail(err, STK_ERR_NETWORK,
-                        "STS refuses the web identity (HTTP %d%s%.40s%s%.100s): check role_arn and the role's trust policy", http_status,
-                        quotable ? ", " : "", quotable ? e->text[CODE] : "", quotable && e->text[MESSAGE][0] ? ": " : "",
-                        quotable ? e->text[MESSAGE] : "");
+                        "STS refuses the web identity (HTTP %d%s%.40s%s%.100s): check role_arn and the "
+                        "role's trust policy",
+                        http_status, quotable ? ", " : "", quotable ? e->text[CODE] : "",
+                        quotable && e->text[MESSAGE][0] ? ": " : "", quotable ? e->text[MESSAGE] : "");
     }
     if (!parsed) return stk_fail(err, STK_ERR_NETWORK, "STS does not answer with XML");
     if (!stk_credentials_time(&expires_at, e->text[EXPIRATION]))
         return stk_fail(err, STK_ERR_NETWORK, "STS gives credentials without a time of Expiration");
-    return stk_credentials_make(out, e->text[ACCESS_KEY], e->text[SECRET_KEY], e->text[TOKEN], expires_at, "STS", err);
+    return stk_credentials_make(out, e->text[ACCESS_KEY], e->text[SECRET_KEY], e->text[TOKEN], expires_at,
+                                "STS", err);
 }
 
-stk_status stk_credentials_of_sts(const stk_credentials **out, int http_status, const char *text, size_t size_bytes, const char *token,
-                                  stk_error *err)
+stk_status stk_credentials_of_sts(const stk_credentials **out, int http_status, const char *text,
+                                  size_t size_bytes, const char *token, stk_error *err)
 {
     *out = NULL;
     elements *const e = stk_alloc(STK_TAG_SOURCE, sizeof *e);

@@ -55,7 +55,8 @@ static stk_status ask_patiently(stk_answer_text *out, const stk_ask *ask, int at
 {
     for (int i = 1;; i++) {
         const stk_status status = stk_ask_send(out, ask, err);
-        const bool again = status == STK_ERR_NETWORK || (status == STK_OK && (out->status >= 500 || out->status == 429));
+        const bool again =
+            status == STK_ERR_NETWORK || (status == STK_OK && (out->status >= 500 || out->status == 429));
         if (!again || i >= attempts) return status;
         if (!stk_ask_pause(ask->stop_fd, PAUSE_MS << (i - 1)))
             return stk_fail(err, STK_ERR_INTERRUPTED, "asking for credentials was stopped");
@@ -68,10 +69,14 @@ static stk_status read_token(char **text, const char *path, const char *what, st
 {
     size_t size_bytes;
     const stk_status status = stk_file_read(text, &size_bytes, path, TOKEN_FILE_BYTES, STK_TAG_SOURCE, err);
+    if (status == STK_ERR_NOMEM) return status;
     if (status < 0) {
         const int code = err && status == STK_ERR_SYSTEM ? err->code : 0;
-        return stk_fail_at(err, STK_ERR_OPTION, path, 0, "the token file of %s cannot be read%s%s", what, code ? ": " : "",
-                           code == ENOENT ? "it is not there" : code == EACCES ? "permission denied" : "");
+        return stk_fail_at(err, STK_ERR_OPTION, path, 0, "the token file of %s cannot be read%s%s", what,
+                           code ? ": " : "",
+                           code == ENOENT   ? "it is not there"
+                           : code == EACCES ? "permission denied"
+                                            : "");
     }
     while (size_bytes && (unsigned char)(*text)[size_bytes - 1] <= ' ') (*text)[--size_bytes] = 0;
     if (size_bytes && strlen(*text) == size_bytes) return STK_OK;
@@ -92,19 +97,24 @@ static void wipe_token(char *text)
 
 static stk_status from_environment(const stk_credentials **out, chain *c, stk_error *err)
 {
-    const char *const key = variable_of(c, STK_AWS_ACCESS_KEY_ID), *const expiration = variable_of(c, STK_AWS_CREDENTIAL_EXPIRATION);
+    const char *const key = variable_of(c, STK_AWS_ACCESS_KEY_ID);
+    const char *const expiration = variable_of(c, STK_AWS_CREDENTIAL_EXPIRATION);
     const char *token = variable_of(c, STK_AWS_SESSION_TOKEN);
     int64_t expires_at = 0;
     if (!key || c->settings->profile_is_named) return STK_END;
     if (!token) token = variable_of(c, STK_AWS_SECURITY_TOKEN);
     if (!variable_of(c, STK_AWS_SECRET_ACCESS_KEY))
-        return stk_fail(err, STK_ERR_OPTION, "AWS_ACCESS_KEY_ID is set, and AWS_SECRET_ACCESS_KEY is not: set both, or neither");
+        return stk_fail(err, STK_ERR_OPTION,
+                        "AWS_ACCESS_KEY_ID is set, and AWS_SECRET_ACCESS_KEY is not: set both, or neither");
     if (expiration && !stk_credentials_time(&expires_at, expiration))
-        return stk_fail(err, STK_ERR_OPTION, "AWS_CREDENTIAL_EXPIRATION is no time: write it like 2026-01-31T12:00:00Z");
-    return stk_credentials_make(out, key, variable_of(c, STK_AWS_SECRET_ACCESS_KEY), token, expires_at, "environment", err);
+        return stk_fail(err, STK_ERR_OPTION,
+                        "AWS_CREDENTIAL_EXPIRATION is no time: write it like 2026-01-31T12:00:00Z");
+    return stk_credentials_make(out, key, variable_of(c, STK_AWS_SECRET_ACCESS_KEY), token, expires_at,
+                                "environment", err);
 }
 
-static stk_status from_file(const stk_credentials **out, chain *c, stk_aws_file file, const char *from, stk_error *err)
+static stk_status from_file(const stk_credentials **out, chain *c, stk_aws_file file, const char *from,
+                            stk_error *err)
 {
     const char *const key = value_of(c, file, "aws_access_key_id");
     const char *token = value_of(c, file, "aws_session_token");
@@ -149,8 +159,8 @@ static stk_status add_field(stk_buffer *body, const char *name, const char *valu
     return STK_OK;
 }
 
-static stk_status ask_sts(const stk_credentials **out, chain *c, const char *role, const char *session, const char *token,
-                          stk_buffer *body, stk_error *err)
+static stk_status ask_sts(const stk_credentials **out, chain *c, const char *role, const char *session,
+                          const char *token, stk_buffer *body, stk_error *err)
 {
     char name[64];
     snprintf(name, sizeof name, "stoker-%ld", (long)getpid());
@@ -159,12 +169,17 @@ static stk_status ask_sts(const stk_credentials **out, chain *c, const char *rol
     STK_TRY(add_field(body, "RoleArn", role, err));
     STK_TRY(add_field(body, "RoleSessionName", session ? session : name, err));
     STK_TRY(add_field(body, "WebIdentityToken", token, err));
-    const stk_ask ask = {.method = "POST", .url = c->settings->sts_url, .body = (const char *)body->data, .ca = c->settings->ca,
-                         .timeout_ms = STS_TIMEOUT_MS, .stop_fd = c->stop_fd};
+    const stk_ask ask = {.method = "POST",
+                         .url = c->settings->sts_url,
+                         .body = (const char *)body->data,
+                         .ca = c->settings->ca,
+                         .timeout_ms = STS_TIMEOUT_MS,
+                         .stop_fd = c->stop_fd};
     stk_answer_text answer;
     stk_status status = ask_patiently(&answer, &ask, ATTEMPTS, err);
     if (status == STK_OK)
-        status = stk_credentials_of_sts(out, answer.status, (const char *)answer.text.data, answer.text.size_bytes, token, err);
+        status = stk_credentials_of_sts(out, answer.status, (const char *)answer.text.data,
+                                        answer.text.size_bytes, token, err);
     stk_ask_done(&answer);
     return status;
 }
@@ -181,7 +196,8 @@ static stk_status from_web_identity(const stk_credentials **out, chain *c, stk_e
     const char *const role = identity_value(c, STK_AWS_ROLE_ARN, "role_arn");
     if (!path) return STK_END;
     if (!role)
-        return stk_fail(err, STK_ERR_OPTION, "a web identity needs a role too: set AWS_ROLE_ARN, or role_arn in the profile");
+        return stk_fail(err, STK_ERR_OPTION,
+                        "a web identity needs a role too: set AWS_ROLE_ARN, or role_arn in the profile");
     char *token;
     STK_TRY(read_token(&token, path, "the web identity", err)); /* afresh each time: its writer turns it over */
     stk_buffer body;
@@ -196,22 +212,30 @@ static stk_status from_web_identity(const stk_credentials **out, chain *c, stk_e
 
 /* --- container --- */
 
-static stk_status ask_container(const stk_credentials **out, chain *c, const char *url, const char *token, stk_error *err)
+static stk_status ask_container(const stk_credentials **out, chain *c, const char *url, const char *token,
+                                stk_error *err)
 {
     stk_buffer header;
     stk_buffer_init(&header, STK_TAG_SOURCE, TOKEN_FILE_BYTES + 64);
     stk_status status = stk_buffer_reserve(&header, TOKEN_FILE_BYTES + 64, err);
     if (status == STK_OK && token) status = stk_buffer_printf(&header, err, "Authorization: %s", token);
-    const stk_ask ask = {.method = "GET", .url = url, .header = {token ? (const char *)header.data : NULL}, .ca = c->settings->ca,
-                         .timeout_ms = CONTAINER_TIMEOUT_MS, .stop_fd = c->stop_fd};
+    const stk_ask ask = {.method = "GET",
+                         .url = url,
+                         .header = {token ? (const char *)header.data : NULL},
+                         .ca = c->settings->ca,
+                         .timeout_ms = CONTAINER_TIMEOUT_MS,
+                         .stop_fd = c->stop_fd};
     if (status == STK_OK) {
         stk_answer_text answer;
         status = ask_patiently(&answer, &ask, ATTEMPTS, err);
         if (status == STK_OK && answer.status != 200)
-            status = stk_fail(err, STK_ERR_NETWORK, "the container's credentials are refused with HTTP %d: check its task or pod role",
-                              answer.status);
+            status =
+                stk_fail(err, STK_ERR_NETWORK,
+                         "the container's credentials are refused with HTTP %d: check its task or pod role",
+                         answer.status);
         if (status == STK_OK)
-            status = stk_credentials_of_json(out, (const char *)answer.text.data, answer.text.size_bytes, "container", err);
+            status = stk_credentials_of_json(out, (const char *)answer.text.data, answer.text.size_bytes,
+                                             "container", err);
         stk_ask_done(&answer);
     }
     if (header.data) OPENSSL_cleanse(header.data, header.capacity_bytes);
@@ -235,14 +259,16 @@ static stk_status from_container(const stk_credentials **out, chain *c, stk_erro
     if (!relative && !full) return STK_END;
     if (relative && relative[0] != '/')
         return stk_fail(err, STK_ERR_OPTION, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI must begin with '/'");
-    const int length = snprintf(url, sizeof url, "%s%s", relative ? "http://169.254.170.2" : full, relative ? relative : "");
+    const int length =
+        snprintf(url, sizeof url, "%s%s", relative ? "http://169.254.170.2" : full, relative ? relative : "");
     if (length < 0 || (size_t)length >= sizeof url)
         return stk_fail(err, STK_ERR_OPTION, "the address of the container's credentials is too long");
     if (path) STK_TRY(read_token(&of_file, path, "the container", err));
     const char *const token = of_file ? of_file : variable_of(c, STK_AWS_CONTAINER_AUTHORIZATION_TOKEN);
     const stk_status status =
         token && !is_header_value(token)
-            ? stk_fail(err, STK_ERR_OPTION, "the container's authorization token holds a line break or a control character")
+            ? stk_fail(err, STK_ERR_OPTION,
+                       "the container's authorization token holds a line break or a control character")
             : ask_container(out, c, url, token, err);
     wipe_token(of_file);
     return status;
@@ -263,25 +289,35 @@ static int number_of(const chain *c, stk_aws_variable variable, const char *key,
 }
 
 /* GET (or PUT) below the metadata's address; *text is trimmed and lies in answer. */
-static stk_status ask_metadata(stk_answer_text *answer, const chain *c, const char *method, const char *path, const char *header,
-                               stk_error *err)
+static stk_status ask_metadata(stk_answer_text *answer, const chain *c, const char *method, const char *path,
+                               const char *header, stk_error *err)
 {
     char url[1024];
-    const char *base = stk_aws_setting(c->settings, STK_AWS_EC2_METADATA_SERVICE_ENDPOINT, "ec2_metadata_service_endpoint");
+    const char *base =
+        stk_aws_setting(c->settings, STK_AWS_EC2_METADATA_SERVICE_ENDPOINT, "ec2_metadata_service_endpoint");
     if (!base)
-        base = stk_aws_setting_is(c->settings, STK_AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE, "ec2_metadata_service_endpoint_mode", "ipv6")
+        base = stk_aws_setting_is(c->settings, STK_AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE,
+                                  "ec2_metadata_service_endpoint_mode", "ipv6")
                    ? "http://[fd00:ec2::254]"
                    : "http://169.254.169.254";
     const size_t base_length = strlen(base);
-    const int length = snprintf(url, sizeof url, "%s%s%s", base, base_length && base[base_length - 1] == '/' ? "" : "/", path);
+    const int length = snprintf(url, sizeof url, "%s%s%s", base,
+                                base_length && base[base_length - 1] == '/' ? "" : "/", path);
     *answer = (stk_answer_text){0};
     if (length < 0 || (size_t)length >= sizeof url)
         return stk_fail(err, STK_ERR_OPTION, "the endpoint of instance metadata is too long");
-    const stk_ask ask = {.method = method, .url = url, .header = {header}, .stop_fd = c->stop_fd,
-                         .timeout_ms = 1000 * number_of(c, STK_AWS_METADATA_SERVICE_TIMEOUT, "metadata_service_timeout", 1, 60)};
-    STK_TRY(ask_patiently(answer, &ask, number_of(c, STK_AWS_METADATA_SERVICE_NUM_ATTEMPTS, "metadata_service_num_attempts", ATTEMPTS, 10),
-                          err));
-    for (stk_buffer *const t = &answer->text; t->size_bytes && t->data[t->size_bytes - 1] <= ' ';) t->data[--t->size_bytes] = 0;
+    const stk_ask ask = {.method = method,
+                         .url = url,
+                         .header = {header},
+                         .stop_fd = c->stop_fd,
+                         .timeout_ms = 1000 * number_of(c, STK_AWS_METADATA_SERVICE_TIMEOUT,
+                                                        "metadata_service_timeout", 1, 60)};
+    STK_TRY(ask_patiently(
+        answer, &ask,
+        number_of(c, STK_AWS_METADATA_SERVICE_NUM_ATTEMPTS, "metadata_service_num_attempts", ATTEMPTS, 10),
+        err));
+    for (stk_buffer *const t = &answer->text; t->size_bytes && t->data[t->size_bytes - 1] <= ' ';)
+        t->data[--t->size_bytes] = 0;
     return STK_OK;
 }
 
@@ -290,11 +326,13 @@ static stk_status start_session(char header[2048], const chain *c, stk_error *er
 {
     stk_answer_text answer;
     header[0] = 0;
-    stk_status status = ask_metadata(&answer, c, "PUT", "latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds: 21600", err);
+    stk_status status = ask_metadata(&answer, c, "PUT", "latest/api/token",
+                                     "X-aws-ec2-metadata-token-ttl-seconds: 21600", err);
     const char *const token = status == STK_OK ? (const char *)answer.text.data : "";
     if (status == STK_OK && answer.status == 200 && token[0] && is_header_value(token) && strlen(token) < 1900)
         snprintf(header, 2048, "X-aws-ec2-metadata-token: %s", token);
-    else if (status == STK_OK && !stk_aws_setting_is(c->settings, STK_AWS_EC2_METADATA_V1_DISABLED, "ec2_metadata_v1_disabled", "false"))
+    else if (status == STK_OK && !stk_aws_setting_is(c->settings, STK_AWS_EC2_METADATA_V1_DISABLED,
+                                                     "ec2_metadata_v1_disabled", "false"))
         status = stk_fail(err, STK_ERR_NETWORK,
                           "no session token, HTTP %d; version 1 only with AWS_EC2_METADATA_V1_DISABLED=false",
                           answer.status);
@@ -304,7 +342,8 @@ static stk_status start_session(char header[2048], const chain *c, stk_error *er
 
 static stk_status metadata_refused(int status, stk_error *err)
 {
-    return stk_fail(err, STK_ERR_NETWORK, "instance metadata answers with HTTP %d: check that the instance has a role", status);
+    return stk_fail(err, STK_ERR_NETWORK,
+                    "instance metadata answers with HTTP %d: check that the instance has a role", status);
 }
 
 /* The role's path: its name is one of IAM's, not a way elsewhere. */
@@ -333,7 +372,8 @@ static stk_status ask_instance(const stk_credentials **out, const chain *c, cons
     stk_status status = ask_metadata(&answer, c, "GET", path, session, err);
     if (status == STK_OK && answer.status != 200) status = metadata_refused(answer.status, err);
     if (status == STK_OK)
-        status = stk_credentials_of_json(out, (const char *)answer.text.data, answer.text.size_bytes, "instance metadata", err);
+        status = stk_credentials_of_json(out, (const char *)answer.text.data, answer.text.size_bytes,
+                                         "instance metadata", err);
     stk_ask_done(&answer);
     return status;
 }
@@ -371,7 +411,8 @@ static stk_status check_profile(const chain *c, stk_error *err)
                    : "uses single sign-on";
     if (!what) return STK_OK;
     return stk_fail(err, STK_ERR_OPTION,
-                    "the profile \"%.40s\" %s; use a profile with this line: credential_process = aws configure export-credentials "
+                    "the profile \"%.40s\" %s; use a profile with this line: credential_process = aws "
+                    "configure export-credentials "
                     "--profile %.40s",
                     profile, what, profile);
 }
@@ -391,15 +432,17 @@ static from_fn *const source_table[STK_FROM_COUNT] = {
 /* The source that gave the first ones, again. */
 static stk_status ask_again(const stk_credentials **out, stk_credential_source source, chain *c, stk_error *err)
 {
-    const bool in_files = source != STK_FROM_ENVIRONMENT && source != STK_FROM_CONTAINER && source != STK_FROM_INSTANCE;
+    const bool in_files =
+        source != STK_FROM_ENVIRONMENT && source != STK_FROM_CONTAINER && source != STK_FROM_INSTANCE;
     if (in_files) STK_TRY(stk_aws_settings_reload(c->settings, err));
     const stk_status status = source_table[source](out, c, err);
     if (status != STK_END) return status;
-    return stk_fail(err, STK_ERR_OPTION, "the credentials came from %s, which has none any more", stk_credential_source_name(source));
+    return stk_fail(err, STK_ERR_OPTION, "the credentials came from %s, which has none any more",
+                    stk_credential_source_name(source));
 }
 
-stk_status stk_credential_chain_ask(const stk_credentials **out, stk_credential_source *source, stk_aws_settings *settings, int stop_fd,
-                                    stk_error *err)
+stk_status stk_credential_chain_ask(const stk_credentials **out, stk_credential_source *source,
+                                    stk_aws_settings *settings, int stop_fd, stk_error *err)
 {
     chain c = {.settings = settings, .stop_fd = stop_fd};
     *out = NULL;
@@ -412,7 +455,8 @@ stk_status stk_credential_chain_ask(const stk_credentials **out, stk_credential_
         if (status != STK_END) return status;
     }
     return stk_fail(err, STK_ERR_NETWORK,
-                    "no credentials found in %sweb identity, shared files (profile %.20s), credential_process, container, "
+                    "no credentials found in %sweb identity, shared files (profile %.20s), "
+                    "credential_process, container, "
                     "instance metadata (%.96s): set some, or anonymous",
                     settings->profile_is_named ? "" : "environment, ", settings->profile, c.absent);
 }

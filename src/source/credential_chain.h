@@ -26,13 +26,14 @@ const char *stk_credential_source_name(stk_credential_source source);
 /* Try *source, or all in order when it is STK_FROM_COUNT; it then says which one gave them.  *out is the caller's.
  * Waits for input, seconds if need be; ends soon after stop_fd has become readable (STK_ERR_INTERRUPTED).
  * STK_ERR_NETWORK, STK_ERR_OPTION: none; err says which were tried, or how the one that is configured failed. */
-stk_status stk_credential_chain_ask(const stk_credentials **out, stk_credential_source *source, stk_aws_settings *settings,
-                                    int stop_fd, stk_error *err) STK_MUST_USE;
+stk_status stk_credential_chain_ask(const stk_credentials **out, stk_credential_source *source,
+                                    stk_aws_settings *settings, int stop_fd, stk_error *err) STK_MUST_USE;
 
 /* A set of credentials from its parts; blanks around them are dropped.  token: NULL or "" for lasting ones.
  * from: for messages.  STK_ERR_OPTION: a part is missing or cannot stand in a header. */
-stk_status stk_credentials_make(const stk_credentials **out, const char *access_key, const char *secret_key, const char *token,
-                                int64_t expires_at, const char *from, stk_error *err) STK_MUST_USE;
+stk_status stk_credentials_make(const stk_credentials **out, const char *access_key, const char *secret_key,
+                                const char *token, int64_t expires_at, const char *from,
+                                stk_error *err) STK_MUST_USE;
 
 /* The set that signs nothing. */
 stk_status stk_credentials_nobody(const stk_credentials **out, stk_error *err) STK_MUST_USE;
@@ -41,8 +42,8 @@ stk_status stk_credentials_nobody(const stk_credentials **out, stk_error *err) S
 bool stk_credentials_time(int64_t *out, const char *text);
 
 /* Credentials from the JSON of a program, a container or instance metadata. */
-stk_status stk_credentials_of_json(const stk_credentials **out, const char *text, size_t size_bytes, const char *from,
-                                   stk_error *err) STK_MUST_USE;
+stk_status stk_credentials_of_json(const stk_credentials **out, const char *text, size_t size_bytes,
+                                   const char *from, stk_error *err) STK_MUST_USE;
 
 /* Credentials from the answer of AssumeRoleWithWebIdentity; token: what was sent, which no message may repeat. */
 stk_status stk_credentials_of_sts(const stk_credentials **out, int http_status, const char *text, size_t size_bytes,

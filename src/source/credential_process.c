@@ -35,7 +35,8 @@ static int spawn(pid_t *pid, char **word, int output)
         if (!failed) failed = posix_spawnattr_setsigdefault(&attributes, &all);
         if (!failed) failed = posix_spawnattr_setpgroup(&attributes, 0);
         if (!failed)
-            failed = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+            failed = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                                               POSIX_SPAWN_SETSIGDEF);
         if (!failed) failed = posix_spawnp(pid, word[0], &files, &attributes, word, environ);
         posix_spawnattr_destroy(&attributes);
     }
@@ -51,8 +52,10 @@ static stk_status collect(stk_buffer *out, int input, int limit_ms, int stop_fd,
         struct pollfd wait[2] = {{.fd = input, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
         const stk_ns left = deadline - stk_now();
         if (left <= 0)
-            return stk_fail(err, STK_ERR_NETWORK, "credential_process did not end within %d s and was killed: run it by hand to see why",
-                            limit_ms / 1000);
+            return stk_fail(
+                err, STK_ERR_NETWORK,
+                "credential_process did not end within %d s and was killed: run it by hand to see why",
+                limit_ms / 1000);
         if (poll(wait, 2, (int)(left / STK_MS) + 1) < 0 && errno != EINTR) return stk_fail_errno(err, "poll");
         if (wait[1].revents) return stk_fail(err, STK_ERR_INTERRUPTED, "credential_process was stopped");
         if (!wait[0].revents) continue;
@@ -63,7 +66,8 @@ static stk_status collect(stk_buffer *out, int input, int limit_ms, int stop_fd,
         const stk_status status = got > 0 ? stk_buffer_append(out, piece, (size_t)got, NULL) : STK_OK;
         OPENSSL_cleanse(piece, sizeof piece);
         if (status < 0 || out->size_bytes >= STK_PROCESS_BYTES)
-            return stk_fail(err, STK_ERR_NETWORK, "credential_process printed more than %d KiB", STK_PROCESS_BYTES / 1024);
+            return stk_fail(err, STK_ERR_NETWORK, "credential_process printed more than %d KiB",
+                            STK_PROCESS_BYTES / 1024);
     }
 }
 
@@ -81,9 +85,13 @@ static stk_status reap(pid_t pid, stk_status so_far, int limit_ms, stk_error *er
     if (so_far < 0) return so_far;
     if (got < 0) return STK_OK; /* the host program reaps all children: what was printed must do */
     if (WIFSIGNALED(ended))
-        return stk_fail(err, STK_ERR_NETWORK, "credential_process was ended by signal %d: run it by hand to see why", WTERMSIG(ended));
+        return stk_fail(err, STK_ERR_NETWORK,
+                        "credential_process was ended by signal %d: run it by hand to see why",
+                        WTERMSIG(ended));
     if (WEXITSTATUS(ended))
-        return stk_fail(err, STK_ERR_NETWORK, "credential_process ended with status %d: run it by hand to see why", WEXITSTATUS(ended));
+        return stk_fail(err, STK_ERR_NETWORK,
+                        "credential_process ended with status %d: run it by hand to see why",
+                        WEXITSTATUS(ended));
     return STK_OK;
 }
 
@@ -98,7 +106,8 @@ static stk_status run_words(stk_buffer *out, char **word, int limit_ms, int stop
     if (failed) {
         errno = failed;
         const char *const why = failed == ENOENT ? "is not there" : "could not be started";
-        status = stk_fail(err, STK_ERR_OPTION, "credential_process names a program that %s: \"%.100s\"", why, word[0]);
+        status = stk_fail(err, STK_ERR_OPTION, "credential_process names a program that %s: \"%.100s\"", why,
+                          word[0]);
     } else {
         status = reap(pid, collect(out, end[0], limit_ms, stop_fd, err), limit_ms, err);
     }

@@ -87,8 +87,9 @@ static stk_status ask_once(asker *a, const stk_credentials **out, uint64_t expir
     if (!over && !(refused && is_same(*out, a->latest))) return STK_OK;
     stk_credentials_release(*out);
     *out = NULL;
-    return stk_fail(err, STK_ERR_NETWORK, "the credentials of %s have expired, and it gives no newer ones: renew them there%s", name,
-                    a->source == STK_FROM_ENVIRONMENT ? " and start again" : "");
+    return stk_fail(err, STK_ERR_NETWORK,
+                    "the credentials of %s have expired, and it gives no newer ones: renew them there%s",
+                    name, a->source == STK_FROM_ENVIRONMENT ? " and start again" : "");
 }
 
 /* What readers see from now on; fresh is NULL after a failure. */
@@ -162,7 +163,10 @@ static bool wait_for_work(asker *a, uint64_t *expired_generation)
 static void *ask_for_ever(void *context)
 {
     stk_provider *const p = context;
-    asker a = {.provider = p, .source = STK_FROM_COUNT, .pause_s = RETRY_S, .seed = (unsigned)getpid() ^ (unsigned)unix_now()};
+    asker a = {.provider = p,
+               .source = STK_FROM_COUNT,
+               .pause_s = RETRY_S,
+               .seed = (unsigned)getpid() ^ (unsigned)unix_now()};
     uint64_t expired_generation;
     while (wait_for_work(&a, &expired_generation)) {
         const stk_credentials *fresh = NULL;
@@ -202,7 +206,8 @@ stk_status stk_provider_open(stk_provider **out, const stk_provider_config *conf
     pthread_cond_init(&p->changed, NULL);
     p->asked = true; /* the first ones */
     p->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    stk_status status = p->stop_fd < 0 ? stk_fail_errno(err, "eventfd") : stk_aws_settings_open(&p->settings, config, err);
+    stk_status status =
+        p->stop_fd < 0 ? stk_fail_errno(err, "eventfd") : stk_aws_settings_open(&p->settings, config, err);
     if (status == STK_OK) status = config->anonymous ? stk_credentials_nobody(&p->current, err) : start(p, err);
     if (status < 0) stk_provider_close(&p);
     else *out = p;

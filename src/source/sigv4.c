@@ -34,7 +34,8 @@ stk_status stk_signer_create(stk_signer **out, stk_error *err)
     s->context = EVP_MD_CTX_new();
     if (!s->md || !s->context || !EVP_DigestInit_ex2(s->context, s->md, NULL)) {
         stk_signer_destroy(s);
-        return stk_fail(err, STK_ERR_SYSTEM, "OpenSSL gives no SHA-256, which signing needs: check its configuration");
+        return stk_fail(err, STK_ERR_SYSTEM,
+                        "OpenSSL gives no SHA-256, which signing needs: check its configuration");
     }
     *out = s;
     return STK_OK;
@@ -247,7 +248,8 @@ static bool is_clean(stk_str text)
 
 static stk_status check(const stk_sign_request *r, stk_error *err)
 {
-    bool clean = is_clean(r->host) && is_clean(r->path) && is_clean(r->query) && r->header_count <= STK_SIGN_HEADERS;
+    bool clean =
+        is_clean(r->host) && is_clean(r->path) && is_clean(r->query) && r->header_count <= STK_SIGN_HEADERS;
     for (size_t i = 0; clean && i < r->header_count; i++)
         clean = is_clean(r->header[i].value) && is_clean(stk_str_of(r->header[i].name));
     if (!clean) return stk_fail(err, STK_ERR_USAGE, "too many headers, or a control character in one");
@@ -285,8 +287,8 @@ static void digest_names(stk_signer *s, const stk_header *header, size_t count)
     }
 }
 
-static void digest_request(stk_signer *s, const stk_sign_request *r, const stk_header *header, size_t count, const char *payload,
-                           char out[65])
+static void digest_request(stk_signer *s, const stk_sign_request *r, const stk_header *header, size_t count,
+                           const char *payload, char out[65])
 {
     uint8_t digest[DIGEST_BYTES];
     digest_start(s);
@@ -310,7 +312,8 @@ static void digest_request(stk_signer *s, const stk_sign_request *r, const stk_h
     hex(out, digest);
 }
 
-stk_status stk_sign(stk_signer *s, stk_signed *out, char *buffer, size_t capacity_bytes, const stk_sign_request *r, stk_error *err)
+stk_status stk_sign(stk_signer *s, stk_signed *out, char *buffer, size_t capacity_bytes,
+                    const stk_sign_request *r, stk_error *err)
 {
     out->count = 0;
     STK_TRY(check(r, err));
@@ -360,6 +363,8 @@ stk_status stk_sign(stk_signer *s, stk_signed *out, char *buffer, size_t capacit
         end_line(&l);
     }
     if (s->failed) return openssl_failed(err);
-    if (l.full) return stk_fail(err, STK_ERR_USAGE, "the headers of a signature need more than %zu bytes", capacity_bytes);
+    if (l.full)
+        return stk_fail(err, STK_ERR_USAGE, "the headers of a signature need more than %zu bytes",
+                        capacity_bytes);
     return STK_OK;
 }

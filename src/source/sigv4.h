@@ -46,10 +46,11 @@ typedef struct stk_signed {
  * (temporary credentials), those given, and Authorization.  Anonymous credentials: only Host and those given.
  * STK_ERR_USAGE: does not fit in capacity_bytes (STK_SIGN_BYTES is enough for 1 KiB of headers given), too many headers, or one
  * with a control character. */
-stk_status stk_sign(stk_signer *signer, stk_signed *out, char *buffer, size_t capacity_bytes, const stk_sign_request *request,
-                    stk_error *err) STK_MUST_USE;
+stk_status stk_sign(stk_signer *signer, stk_signed *out, char *buffer, size_t capacity_bytes,
+                    const stk_sign_request *request, stk_error *err) STK_MUST_USE;
 
 /* SHA-256 in 64 hexadecimal digits and a NUL. */
-stk_status stk_signer_sha256(stk_signer *signer, char out[65], const void *data, size_t size_bytes, stk_error *err) STK_MUST_USE;
+stk_status stk_signer_sha256(stk_signer *signer, char out[65], const void *data, size_t size_bytes,
+                             stk_error *err) STK_MUST_USE;
 
 #endif

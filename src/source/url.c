@@ -146,7 +146,8 @@ static bool take_scheme(stk_str *rest, stk_str address, const char *scheme)
 
 static bool take_any_scheme(stk_url_kind *kind, stk_str *rest, stk_str address)
 {
-    static const char *const scheme[] = {[STK_URL_S3] = "s3://", [STK_URL_HTTP] = "http://", [STK_URL_HTTPS] = "https://"};
+    static const char *const scheme[] = {
+        [STK_URL_S3] = "s3://", [STK_URL_HTTP] = "http://", [STK_URL_HTTPS] = "https://"};
     for (int i = STK_URL_S3; i <= STK_URL_HTTPS; i++) {
         if (!take_scheme(rest, address, scheme[i])) continue;
         *kind = (stk_url_kind)i;
@@ -189,7 +190,8 @@ const char *stk_url_show(char *out, size_t capacity, stk_str address)
         const stk_str authority = take_until(&path, "/");
         for (size_t i = 0; i < authority.size_bytes; i++)
             if (authority.data[i] == '@')
-                shown = (stk_str){authority.data + i + 1, (size_t)(shown.data + shown.size_bytes - (authority.data + i + 1))};
+                shown = (stk_str){authority.data + i + 1,
+                                  (size_t)(shown.data + shown.size_bytes - (authority.data + i + 1))};
     }
     for (size_t i = 0; i < shown.size_bytes && w.length + 1 < w.capacity; i++) {
         const char c = shown.data[i];
@@ -250,11 +252,13 @@ static stk_status parse_s3(stk_url *out, stk_str rest, stk_error *err)
     if (out->bucket.size_bytes == 0)
         return stk_fail(err, STK_ERR_OPTION, "an s3:// address without a bucket: write s3://bucket/key");
     if (!stk_bucket_is_valid(out->bucket))
-        return stk_fail(err, STK_ERR_OPTION, "\"%.*s\" is no bucket name: one has letters, digits, '.', '-' and '_' only",
+        return stk_fail(err, STK_ERR_OPTION,
+                        "\"%.*s\" is no bucket name: one has letters, digits, '.', '-' and '_' only",
                         STK_STR_ARGS(out->bucket));
     if (out->bucket.size_bytes > 6 && memcmp(out->bucket.data + out->bucket.size_bytes - 6, "--x-s3", 6) == 0)
         return stk_fail(err, STK_ERR_OPTION,
-                        "\"%.*s\" is a directory bucket (S3 Express), which is not supported: use a general purpose bucket",
+                        "\"%.*s\" is a directory bucket (S3 Express), which is not supported: use a general "
+                        "purpose bucket",
                         STK_STR_ARGS(out->bucket));
     if (out->key.size_bytes > STK_URL_KEY_BYTES)
         return stk_fail(err, STK_ERR_OPTION, "a key of %zu bytes: S3 has at most %d", out->key.size_bytes,
@@ -296,7 +300,8 @@ static bool is_ipv6_text(stk_str text)
 static stk_status parse_authority(stk_url *out, stk_str authority, stk_error *err)
 {
     if (authority.size_bytes && memchr(authority.data, '@', authority.size_bytes))
-        return stk_fail(err, STK_ERR_OPTION, "a URL with a user name or password is not taken: keep secrets out of addresses");
+        return stk_fail(err, STK_ERR_OPTION,
+                        "a URL with a user name or password is not taken: keep secrets out of addresses");
     if (authority.size_bytes && authority.data[0] == '[') {
         authority = without_first(authority);
         out->host = take_until(&authority, "]");
@@ -310,7 +315,8 @@ static stk_status parse_authority(stk_url *out, stk_str authority, stk_error *er
         out->host = take_until(&authority, ":");
         if (!is_host(out->host))
             return stk_fail(err, STK_ERR_OPTION,
-                            "the host of a URL must have letters, digits, '.', '-' and '_' only (other alphabets: its xn-- form)");
+                            "the host of a URL must have letters, digits, '.', '-' and '_' only (other "
+                            "alphabets: its xn-- form)");
     }
     if (authority.size_bytes) STK_TRY(parse_port(out, without_first(authority), err));
     return STK_OK;
@@ -343,7 +349,8 @@ stk_status stk_endpoint_init(stk_endpoint *out, const char *endpoint, const char
 {
     *out = (stk_endpoint){.is_aws = !endpoint, .tls = true, .port = 443, .addressing = addressing};
     if (!region || !stk_region_is_valid(stk_str_of(region)))
-        return stk_fail(err, STK_ERR_OPTION, "\"%.80s\" is no region: write one like eu-central-1", region ? region : "");
+        return stk_fail(err, STK_ERR_OPTION, "\"%.80s\" is no region: write one like eu-central-1",
+                        region ? region : "");
     memcpy(out->region, region, strlen(region));
     if (!endpoint) return STK_OK;
 
@@ -369,7 +376,8 @@ stk_status stk_endpoint_init(stk_endpoint *out, const char *endpoint, const char
 stk_status stk_endpoint_set_region(stk_endpoint *endpoint, stk_str region, stk_error *err)
 {
     if (!stk_region_is_valid(region))
-        return stk_fail(err, STK_ERR_NETWORK, "the store names a region that is none: \"%.*s\"", STK_STR_ARGS(region));
+        return stk_fail(err, STK_ERR_NETWORK, "the store names a region that is none: \"%.*s\"",
+                        STK_STR_ARGS(region));
     memset(endpoint->region, 0, sizeof endpoint->region);
     memcpy(endpoint->region, region.data, region.size_bytes);
     return STK_OK;
@@ -398,7 +406,8 @@ static void put_port(writer *w, bool tls, uint16_t port)
 }
 
 /* Finish a URL whose host and path lie at these places of the buffer. */
-static stk_status finish_wire(stk_wire *out, writer *w, size_t host_at, size_t path_at, stk_str query, bool tls, stk_error *err)
+static stk_status finish_wire(stk_wire *out, writer *w, size_t host_at, size_t path_at, stk_str query,
+                              bool tls, stk_error *err)
 {
     const size_t path_end = w->length;
     if (query.size_bytes) {
@@ -416,8 +425,8 @@ static stk_status finish_wire(stk_wire *out, writer *w, size_t host_at, size_t p
     return STK_OK;
 }
 
-stk_status stk_endpoint_wire(stk_wire *out, char *buffer, size_t capacity, const stk_endpoint *endpoint, stk_str bucket,
-                             stk_str key, stk_str query, stk_error *err)
+stk_status stk_endpoint_wire(stk_wire *out, char *buffer, size_t capacity, const stk_endpoint *endpoint,
+                             stk_str bucket, stk_str key, stk_str query, stk_error *err)
 {
     writer w = {buffer, capacity, 0};
     /* `virtual` cannot be had for every name: as the SDKs do, the others are asked for by path. */

@@ -98,11 +98,12 @@ typedef struct stk_wire {
 } stk_wire;
 
 /* The URL of a key (empty: the bucket) with a query that stk_url_query made.  STK_ERR_OPTION: does not fit. */
-stk_status stk_endpoint_wire(stk_wire *out, char *buffer, size_t capacity, const stk_endpoint *endpoint, stk_str bucket,
-                             stk_str key, stk_str query, stk_error *err) STK_MUST_USE;
+stk_status stk_endpoint_wire(stk_wire *out, char *buffer, size_t capacity, const stk_endpoint *endpoint,
+                             stk_str bucket, stk_str key, stk_str query, stk_error *err) STK_MUST_USE;
 
 /* The URL of a parsed http(s) address. */
-stk_status stk_url_wire(stk_wire *out, char *buffer, size_t capacity, const stk_url *url, stk_error *err) STK_MUST_USE;
+stk_status stk_url_wire(stk_wire *out, char *buffer, size_t capacity, const stk_url *url,
+                        stk_error *err) STK_MUST_USE;
 
 /* What kind of address that is not of the public internet this is ("loopback", "private", "link-local",
  * "metadata", ...), for messages; NULL when it is a public one.  Mapped, translated and tunnelled IPv4 counts as

@@ -47,12 +47,13 @@ static json_t *now_given(stk_provider *provider, int fd)
     while ((status = stk_provider_get(provider, &c, &err)) == STK_AGAIN) wait_for_change(fd);
     if (status < 0) return failure();
     const stk_endpoint *const e = stk_provider_endpoint(provider);
-    json_t *const out = json_pack("{s:i, s:s, s:s, s:s, s:I, s:b, s:s, s:s, s:i, s:b, s:i, s:s?, s:I, s:I}", "status", 0, "access",
-                                  c->access_key, "secret", c->secret_key, "token", c->session_token, "expires_at",
-                                  (json_int_t)c->expires_at, "anonymous", c->anonymous, "region", e->region, "host", e->host, "port",
-                                  (int)e->port, "tls", e->tls, "addressing", (int)e->addressing, "ca", stk_provider_ca(provider),
-                                  "generation", (json_int_t)c->generation, "refreshes",
-                                  (json_int_t)stk_provider_refresh_count(provider));
+    json_t *const out =
+        json_pack("{s:i, s:s, s:s, s:s, s:I, s:b, s:s, s:s, s:i, s:b, s:i, s:s?, s:I, s:I}", "status", 0,
+                  "access", c->access_key, "secret", c->secret_key, "token", c->session_token, "expires_at",
+                  (json_int_t)c->expires_at, "anonymous", c->anonymous, "region", e->region, "host", e->host,
+                  "port", (int)e->port, "tls", e->tls, "addressing", (int)e->addressing, "ca",
+                  stk_provider_ca(provider), "generation", (json_int_t)c->generation, "refreshes",
+                  (json_int_t)stk_provider_refresh_count(provider));
     stk_credentials_release(c);
     return out;
 }
@@ -66,8 +67,10 @@ static int get(int argc, char **argv, bool watch)
 {
     int fd = eventfd(0, EFD_CLOEXEC);
     stk_provider *provider;
-    const stk_provider_config config = {.profile_name = argument(argc, argv, 2), .region = argument(argc, argv, 3),
-                                        .endpoint = argument(argc, argv, 4), .anonymous = getenv("PROBE_ANONYMOUS") != NULL};
+    const stk_provider_config config = {.profile_name = argument(argc, argv, 2),
+                                        .region = argument(argc, argv, 3),
+                                        .endpoint = argument(argc, argv, 4),
+                                        .anonymous = getenv("PROBE_ANONYMOUS") != NULL};
     if (stk_provider_open(&provider, &config, &err) < 0) {
         print(failure());
         return 0;
@@ -105,12 +108,14 @@ static int ini(const char *config, const char *credentials)
         for (int i = 0; i < 4; i++) field[i] = strsep(&rest, "\t");
         CHECK(field[3] != NULL);
         const char *const block = field[2][0] ? field[2] : NULL;
-        const char *const value = strcmp(field[0], "service") == 0
-                                      ? stk_aws_files_service(files, field[1], field[2], field[3])
-                                      : stk_aws_files_get(files, strcmp(field[0], "config") == 0        ? STK_AWS_CONFIG
-                                                                 : strcmp(field[0], "credentials") == 0 ? STK_AWS_CREDENTIALS
-                                                                                                        : STK_AWS_EITHER,
-                                                          field[1], block, field[3]);
+        const char *const value =
+            strcmp(field[0], "service") == 0
+                ? stk_aws_files_service(files, field[1], field[2], field[3])
+                : stk_aws_files_get(files,
+                                    strcmp(field[0], "config") == 0        ? STK_AWS_CONFIG
+                                    : strcmp(field[0], "credentials") == 0 ? STK_AWS_CREDENTIALS
+                                                                           : STK_AWS_EITHER,
+                                    field[1], block, field[3]);
         print(json_pack("[s?]", value));
     }
     stk_aws_files_close(&files);

@@ -45,7 +45,8 @@ static json_t *sign(stk_signer *signer, const json_t *from)
     stk_header header[STK_SIGN_HEADERS];
     const size_t pair_count = pairs_of(json_object_get(from, "query"), pair, 32);
     const size_t header_count = pairs_of(json_object_get(from, "headers"), header_pair, STK_SIGN_HEADERS);
-    for (size_t i = 0; i < header_count; i++) header[i] = (stk_header){header_pair[i].name.data, header_pair[i].value};
+    for (size_t i = 0; i < header_count; i++)
+        header[i] = (stk_header){header_pair[i].name.data, header_pair[i].value};
     const stk_str key_text = {key, bytes_of(key, sizeof key, text_at(from, "key_hex"))};
     const size_t query_bytes = stk_url_query(query, sizeof query, pair, pair_count);
     CHECK(query_bytes < sizeof query);
@@ -60,9 +61,16 @@ static json_t *sign(stk_signer *signer, const json_t *from)
     static uint64_t generation; /* each request may have credentials of its own */
     const stk_credentials who = {.generation = ++generation, .access_key = text_at(from, "access"),
                                  .secret_key = text_at(from, "secret"), .session_token = text_at(from, "token")};
-    const stk_sign_request request = {.method = text_at(from, "method"), .host = wire.host, .path = wire.path, .query = wire.query,
-                                      .region = endpoint.region, .service = text_at(from, "service"), .credentials = &who,
-                                      .payload_sha256 = text_at(from, "payload"), .header = header, .header_count = header_count,
+    const stk_sign_request request = {.method = text_at(from, "method"),
+                                      .host = wire.host,
+                                      .path = wire.path,
+                                      .query = wire.query,
+                                      .region = endpoint.region,
+                                      .service = text_at(from, "service"),
+                                      .credentials = &who,
+                                      .payload_sha256 = text_at(from, "payload"),
+                                      .header = header,
+                                      .header_count = header_count,
                                       .unix_seconds = json_integer_value(json_object_get(from, "time"))};
     CHECK_OK(stk_sign(signer, &lines, buffer, sizeof buffer, &request, &err), err);
     json_t *const out = json_array();

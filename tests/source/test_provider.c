@@ -1,10 +1,12 @@
-/* The provider under many threads: one request at a time, readers that never wait, and what was handed out stays valid. */
+/* The provider under many threads: one request at a time, readers that never wait, and what was handed out
+ * stays valid. */
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 
+#include "base/fault.h"
 #include "source/credential_chain.h"
 #include "test.h"
 
@@ -20,7 +22,8 @@ static void write_file(const char *name, const char *text, mode_t mode)
     CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0 && chmod(path, mode) == 0);
 }
 
-/* A credential_process that leaves a mark for each time it runs, takes its time, and gives new credentials each time. */
+/* A credential_process that leaves a mark for each time it runs, takes its time, and gives new credentials
+ * each time. */
 static void set_up(void)
 {
     char text[1024];
@@ -31,7 +34,8 @@ static void set_up(void)
     write_file("config", text, 0644);
     snprintf(text, sizeof text,
              "#!/bin/sh\necho run >> %s/runs\nsleep 0.05\n"
-             "echo '{\"Version\": 1, \"AccessKeyId\": \"A'$$'\", \"SecretAccessKey\": \"S\", \"Expiration\": \"2100-01-01T00:00:00Z\"}'\n",
+             "echo '{\"Version\": 1, \"AccessKeyId\": \"A'$$'\", \"SecretAccessKey\": \"S\", \"Expiration\": "
+             "\"2100-01-01T00:00:00Z\"}'\n",
              test_folder());
     write_file("process", text, 0755);
     write_file("runs", "", 0644);
@@ -178,7 +182,8 @@ static bool heap_holds_secret(void)
     unsigned long from = 0, to = 0;
     FILE *const maps = fopen("/proc/self/maps", "r");
     CHECK(maps != NULL);
-    while (fgets(line, sizeof line, maps) && !strstr(line, "[heap]")) {}
+    while (fgets(line, sizeof line, maps) && !strstr(line, "[heap]")) {
+    }
     fclose(maps);
     CHECK(sscanf(line, "%lx-%lx", &from, &to) == 2);
     for (const char *at = (const char *)from; at + SECRET_BYTES <= (const char *)to; at++)
@@ -191,9 +196,11 @@ static void no_secret_is_left_in_freed_memory(void)
     char path[300], text[128], secret[SECRET_BYTES + 1];
     make_secret(secret);
     snprintf(path, sizeof path, "%s/credentials", test_folder());
-    const int length = snprintf(text, sizeof text, "[default]\naws_access_key_id = A\naws_secret_access_key = %s\n", secret);
+    const int length =
+        snprintf(text, sizeof text, "[default]\naws_access_key_id = A\naws_secret_access_key = %s\n", secret);
     FILE *const file = fopen(path, "w");
-    CHECK(file && setvbuf(file, NULL, _IONBF, 0) == 0 && fwrite(text, 1, (size_t)length, file) == (size_t)length);
+    CHECK(file && setvbuf(file, NULL, _IONBF, 0) == 0 &&
+          fwrite(text, 1, (size_t)length, file) == (size_t)length);
     fclose(file);
     setenv("HOME", test_folder(), 1);
     setenv("AWS_SHARED_CREDENTIALS_FILE", path, 1);
@@ -211,11 +218,44 @@ static void no_secret_is_left_in_freed_memory(void)
     unsetenv("AWS_SHARED_CREDENTIALS_FILE");
 }
 #else
-static void no_secret_is_left_in_freed_memory(void) {} /* the heap of a sanitizer is another */
+static void no_secret_is_left_in_freed_memory(void)
+{
+} /* the heap of a sanitizer is another */
 #endif
+
+/* The N-th allocation fails, N = 1, 2, ...: out of memory is said, nothing leaks, and the next provider is
+ * fine. */
+static void memory_that_runs_out(void)
+{
+#ifdef STK_FAULTS
+    set_up();
+    const size_t before = stk_alloc_bytes(STK_TAG_SOURCE);
+    unsigned long failed = 0;
+    bool fired = true;
+    for (unsigned long nth = 1; fired; nth++) {
+        stk_provider *provider;
+        const stk_credentials *c = NULL;
+        const stk_provider_config config = {0};
+        stk_fault_set(STK_FAULT_ALLOC, nth, false);
+        stk_status status = stk_provider_open(&provider, &config, &err);
+        while (status >= 0 && (status = stk_provider_get(provider, &c, &err)) == STK_AGAIN) usleep(1000);
+        CHECK_MSG(status == STK_OK || status == STK_ERR_NOMEM, "%lu: %s", nth, err.message);
+        failed += status == STK_ERR_NOMEM;
+        stk_credentials_release(c);
+        stk_provider_close(&provider);
+        fired = stk_fault_seen(STK_FAULT_ALLOC) >= nth;
+        stk_fault_set(STK_FAULT_ALLOC, 0, false);
+        CHECK_INT(stk_alloc_bytes(STK_TAG_SOURCE), before);
+    }
+    CHECK(failed > 5);
+#else
+    fprintf(stderr, "%s: needs -Dfaults=true\n", test_name);
+#endif
+}
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(times), TEST(no_secret_is_left_in_freed_memory), TEST(one_request_for_all_readers),
-              TEST(a_refused_generation_that_is_past_asks_nobody), TEST(closing_at_once_is_fine));
+    TEST_MAIN(argc, argv, TEST(times), TEST(no_secret_is_left_in_freed_memory),
+              TEST(one_request_for_all_readers), TEST(a_refused_generation_that_is_past_asks_nobody),
+              TEST(closing_at_once_is_fine), TEST(memory_that_runs_out));
 }

@@ -38,9 +38,16 @@ static const char *signature_of(const stk_sign_request *request)
 /* 2015-08-30T12:36:00Z, host example.amazonaws.com, service "service": the suite's setting. */
 static stk_sign_request suite(const char *method, const char *path, const char *query)
 {
-    static const stk_credentials who = {.generation = 1, .access_key = SUITE_KEY, .secret_key = SUITE_SECRET, .session_token = ""};
-    return (stk_sign_request){.method = method, .host = str("example.amazonaws.com"), .path = str(path), .query = str(query),
-                              .region = "us-east-1", .service = "service", .credentials = &who, .unix_seconds = 1440938160};
+    static const stk_credentials who = {
+        .generation = 1, .access_key = SUITE_KEY, .secret_key = SUITE_SECRET, .session_token = ""};
+    return (stk_sign_request){.method = method,
+                              .host = str("example.amazonaws.com"),
+                              .path = str(path),
+                              .query = str(query),
+                              .region = "us-east-1",
+                              .service = "service",
+                              .credentials = &who,
+                              .unix_seconds = 1440938160};
 }
 
 static void the_suite_signs(const char *method, const char *path, const char *query, const char *signature)
@@ -53,11 +60,13 @@ static void the_published_suite(void)
 {
     the_suite_signs("GET", "/", "", "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31");
     the_suite_signs("POST", "/", "", "5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b");
-    the_suite_signs("GET", "/", "Param1=value1&Param2=value2", "b97d918cfa904a5beff61c982a1b6f458b799221646efd99d3219ec94cdf2500");
+    the_suite_signs("GET", "/", "Param1=value1&Param2=value2",
+                    "b97d918cfa904a5beff61c982a1b6f458b799221646efd99d3219ec94cdf2500");
     the_suite_signs("GET", "/", "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz="
                                 "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz",
                     "9c3e54bfcdf0b19771a7f523ee5669cdf59bc7cc0884027167c21bb143a40197");
-    the_suite_signs("GET", "/", "%E1%88%B4=bar", "2cdec8eed098649ff3a119c94853b13c643bcf08f8b0a1d91e12c9027818dd04");
+    the_suite_signs("GET", "/", "%E1%88%B4=bar",
+                    "2cdec8eed098649ff3a119c94853b13c643bcf08f8b0a1d91e12c9027818dd04");
     the_suite_signs("GET", "/%E1%88%B4", "", "8318018e0b0f223aa2bbf98705b62bb787dc9c0e678f255a891fd03141be5d85");
     the_suite_signs("GET", "/-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", "",
                     "07ef7494c76fa4850883e2b006601f940f8a34d404d0cfa977f52a65bbf5f24f");
@@ -78,9 +87,16 @@ static void headers_are_sorted_and_trimmed(void)
 /* The examples of "Signature Calculations for the Authorization Header", bucket examplebucket, 2013-05-24T00:00:00Z. */
 static stk_sign_request s3(const char *method, const char *path, const char *query)
 {
-    static const stk_credentials who = {.generation = 2, .access_key = S3_KEY, .secret_key = S3_SECRET, .session_token = ""};
-    return (stk_sign_request){.method = method, .host = str("examplebucket.s3.amazonaws.com"), .path = str(path), .query = str(query),
-                              .region = "us-east-1", .service = "s3", .credentials = &who, .unix_seconds = 1369353600};
+    static const stk_credentials who = {
+        .generation = 2, .access_key = S3_KEY, .secret_key = S3_SECRET, .session_token = ""};
+    return (stk_sign_request){.method = method,
+                              .host = str("examplebucket.s3.amazonaws.com"),
+                              .path = str(path),
+                              .query = str(query),
+                              .region = "us-east-1",
+                              .service = "s3",
+                              .credentials = &who,
+                              .unix_seconds = 1369353600};
 }
 
 static void the_examples_of_the_s3_documentation(void)
@@ -101,7 +117,8 @@ static void the_examples_of_the_s3_documentation(void)
 
     char payload[65];
     request = s3("PUT", "/test%24file.text", "");
-    const stk_header put[] = {{"date", str("Fri, 24 May 2013 00:00:00 GMT")}, {"x-amz-storage-class", str("REDUCED_REDUNDANCY")}};
+    const stk_header put[] = {{"date", str("Fri, 24 May 2013 00:00:00 GMT")},
+                              {"x-amz-storage-class", str("REDUCED_REDUNDANCY")}};
     CHECK_OK(stk_signer_sha256(signer, payload, "Welcome to Amazon S3.", 21, &err), err);
     request.header = put;
     request.header_count = 2;
@@ -156,7 +173,8 @@ static void a_long_token_is_sent_and_signed(void)
 static void anonymous_requests_are_not_signed(void)
 {
     stk_sign_request request = s3("GET", "/k", "");
-    const stk_credentials nobody = {.generation = 4, .anonymous = true, .access_key = "", .secret_key = "", .session_token = ""};
+    const stk_credentials nobody = {
+        .generation = 4, .anonymous = true, .access_key = "", .secret_key = "", .session_token = ""};
     const stk_header payer = {"x-amz-request-payer", str("requester")};
     request.credentials = &nobody;
     request.header = &payer;
@@ -197,9 +215,12 @@ static void what_cannot_be_signed_is_refused(void)
 int main(int argc, char **argv)
 {
     CHECK_OK(stk_signer_create(&signer, &err), err);
-    const test_entry entries[] = {TEST(the_published_suite), TEST(headers_are_sorted_and_trimmed),
-                                  TEST(the_examples_of_the_s3_documentation), TEST(keys_are_found_again_and_made_anew),
-                                  TEST(a_long_token_is_sent_and_signed), TEST(anonymous_requests_are_not_signed),
+    const test_entry entries[] = {TEST(the_published_suite),
+                                  TEST(headers_are_sorted_and_trimmed),
+                                  TEST(the_examples_of_the_s3_documentation),
+                                  TEST(keys_are_found_again_and_made_anew),
+                                  TEST(a_long_token_is_sent_and_signed),
+                                  TEST(anonymous_requests_are_not_signed),
                                   TEST(what_cannot_be_signed_is_refused)};
     const int status = test_run(entries, sizeof entries / sizeof *entries, argc, argv);
     stk_signer_destroy(signer);

@@ -56,7 +56,8 @@ static void every_byte_is_encoded_as_sigv4_says(void)
     for (int c = 0; c < 256; c++) {
         const char byte = (char)c;
         char expected[4];
-        const bool stays = c < 128 && c && strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/", c);
+        const bool stays =
+            c < 128 && c && strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/", c);
         snprintf(expected, sizeof expected, stays ? "%c" : "%%%02X", c);
         CHECK_STR(encoded(&byte, 1), expected);
     }
@@ -70,8 +71,9 @@ static void every_byte_is_encoded_as_sigv4_says(void)
 static void a_query_is_sorted_by_its_encoded_names(void)
 {
     char out[200];
-    stk_query_pair pair[] = {{str("prefix"), str("a b/c")}, {str("list-type"), str("2")}, {str("delimiter"), str("")},
-                             {str("z"), str("")},           {str("{"), str("+")},         {str("z"), str("!")}};
+    stk_query_pair pair[] = {{str("prefix"), str("a b/c")}, {str("list-type"), str("2")},
+                             {str("delimiter"), str("")},   {str("z"), str("")},
+                             {str("{"), str("+")},          {str("z"), str("!")}};
     stk_url_query(out, sizeof out, pair, 6);
     CHECK_STR(out, "%7B=%2B&delimiter=&list-type=2&prefix=a%20b%2Fc&z=&z=%21");
 }
@@ -135,7 +137,8 @@ static const char *wire_of(const char *address)
 static void a_url_goes_out_as_written(void)
 {
     CHECK_STR(wire_of("https://h.example"), "https://h.example/");
-    CHECK_STR(wire_of("HTTPS://h.example:443/a%2Fb/./c?x=%20&y=a+b#part"), "https://h.example/a%2Fb/./c?x=%20&y=a+b");
+    CHECK_STR(wire_of("HTTPS://h.example:443/a%2Fb/./c?x=%20&y=a+b#part"),
+              "https://h.example/a%2Fb/./c?x=%20&y=a+b");
     CHECK_STR(wire_of("http://h.example:8080?q"), "http://h.example:8080/?q");
     CHECK_STR(wire_of("http://[::1]:81/"), "http://[::1]:81/");
     CHECK_STR(wire_of("http://h/a b\xc3\xa4\r\nX: y?p\t"), "http://h/a%20b%C3%A4%0D%0AX:%20y?p%09");
@@ -153,8 +156,8 @@ static void what_is_shown_holds_no_secret(void)
 }
 
 /* endpoint, region, addressing, bucket, key -> URL and Host */
-static void expect_object(const char *endpoint, const char *region, stk_addressing addressing, const char *bucket, const char *key,
-                          const char *url, const char *host)
+static void expect_object(const char *endpoint, const char *region, stk_addressing addressing,
+                          const char *bucket, const char *key, const char *url, const char *host)
 {
     static char buffer[STK_URL_BYTES];
     stk_endpoint e;
@@ -179,18 +182,23 @@ static void objects_are_asked_for_in_the_right_style(void)
     /* A name with dots breaks the certificate, one with upper case the host. */
     expect_object(NULL, "us-east-1", any, "my.data", "k", "https://s3.us-east-1.amazonaws.com/my.data/k",
                   "s3.us-east-1.amazonaws.com");
-    expect_object(NULL, "us-east-1", any, "Data", "k", "https://s3.us-east-1.amazonaws.com/Data/k", "s3.us-east-1.amazonaws.com");
+    expect_object(NULL, "us-east-1", any, "Data", "k", "https://s3.us-east-1.amazonaws.com/Data/k",
+                  "s3.us-east-1.amazonaws.com");
     expect_object("http://127.0.0.1:9000/", "us-east-1", any, "data", "/./a//", "http://127.0.0.1:9000/data//./a//",
                   "127.0.0.1:9000");
-    expect_object("http://127.0.0.1:9000", "us-east-1", host, "data", "k", "http://127.0.0.1:9000/data/k", "127.0.0.1:9000");
+    expect_object("http://127.0.0.1:9000", "us-east-1", host, "data", "k", "http://127.0.0.1:9000/data/k",
+                  "127.0.0.1:9000");
     expect_object("http://[::1]:9000", "us-east-1", host, "data", "k", "http://[::1]:9000/data/k", "[::1]:9000");
-    expect_object("https://store.example:443//", "us-east-1", any, "data", "", "https://store.example/data", "store.example");
-    expect_object("https://store.example", "us-east-1", host, "data", "", "https://data.store.example/", "data.store.example");
-    expect_object("https://store.example", "us-east-1", host, "my.data", "k", "https://store.example/my.data/k", "store.example");
+    expect_object("https://store.example:443//", "us-east-1", any, "data", "", "https://store.example/data",
+                  "store.example");
+    expect_object("https://store.example", "us-east-1", host, "data", "", "https://data.store.example/",
+                  "data.store.example");
+    expect_object("https://store.example", "us-east-1", host, "my.data", "k",
+                  "https://store.example/my.data/k", "store.example");
     expect_object("http://store.example", "us-east-1", host, "my.data", "k", "http://my.data.store.example/k",
                   "my.data.store.example");
-    expect_object("https://x.example/storage/v1/s3/", "us-east-1", any, "data", "k", "https://x.example/storage/v1/s3/data/k",
-                  "x.example");
+    expect_object("https://x.example/storage/v1/s3/", "us-east-1", any, "data", "k",
+                  "https://x.example/storage/v1/s3/data/k", "x.example");
 }
 
 static void no_key_can_inject_a_header(void)
@@ -203,10 +211,14 @@ static void no_key_can_inject_a_header(void)
     stk_query_pair pair = {str("a\r\nb"), str("c\0d")};
     char query[64];
     stk_url_query(query, sizeof query, &pair, 1);
-    CHECK_OK(stk_endpoint_wire(&wire, buffer, sizeof buffer, &e, str("data"), (stk_str){key, sizeof key}, str(query), &err), err);
+    CHECK_OK(stk_endpoint_wire(&wire, buffer, sizeof buffer, &e, str("data"), (stk_str){key, sizeof key},
+                               str(query), &err),
+             err);
     CHECK_STR(text_of(wire.query), "a%0D%0Ab=c");
     for (const char *c = wire.url; *c; c++) CHECK_MSG(*c > 0x20 && *c < 0x7f, "byte %d", *c);
-    CHECK_INT(stk_endpoint_wire(&wire, buffer, 100, &e, str("data"), (stk_str){key, sizeof key}, str(query), &err), STK_ERR_OPTION);
+    CHECK_INT(
+        stk_endpoint_wire(&wire, buffer, 100, &e, str("data"), (stk_str){key, sizeof key}, str(query), &err),
+        STK_ERR_OPTION);
 }
 
 static void a_redirect_changes_the_region_only(void)
@@ -233,7 +245,8 @@ static void bad_endpoints_are_refused(void)
     stk_endpoint e;
     static const char *const bad[] = {"host:9000", "s3://b", "http://h/?x=1", "http://u@h", "", "http://h\n"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        CHECK_MSG(stk_endpoint_init(&e, bad[i], "us-east-1", STK_ADDRESSING_AUTO, &err) == STK_ERR_OPTION, "%s", bad[i]);
+        CHECK_MSG(stk_endpoint_init(&e, bad[i], "us-east-1", STK_ADDRESSING_AUTO, &err) == STK_ERR_OPTION,
+                  "%s", bad[i]);
     CHECK_INT(stk_endpoint_init(&e, NULL, "us east", STK_ADDRESSING_AUTO, &err), STK_ERR_OPTION);
     CHECK_HAS(err.message, "region");
 }
@@ -293,8 +306,8 @@ int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(a_key_keeps_its_bytes), TEST(keys_begin_after_the_first_slash),
               TEST(every_byte_is_encoded_as_sigv4_says), TEST(a_query_is_sorted_by_its_encoded_names),
-              TEST(bad_addresses_are_refused_in_words), TEST(a_url_goes_out_as_written), TEST(what_is_shown_holds_no_secret),
-              TEST(objects_are_asked_for_in_the_right_style), TEST(no_key_can_inject_a_header),
-              TEST(a_redirect_changes_the_region_only), TEST(bad_endpoints_are_refused), TEST(bucket_names),
-              TEST(private_addresses_are_known));
+              TEST(bad_addresses_are_refused_in_words), TEST(a_url_goes_out_as_written),
+              TEST(what_is_shown_holds_no_secret), TEST(objects_are_asked_for_in_the_right_style),
+              TEST(no_key_can_inject_a_header), TEST(a_redirect_changes_the_region_only),
+              TEST(bad_endpoints_are_refused), TEST(bucket_names), TEST(private_addresses_are_known));
 }
