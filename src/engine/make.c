@@ -137,6 +137,7 @@ static stk_status take_unit(stk_unit *unit, stk_work *work, const stk_run *run, 
         memcpy(copy, address.data, address.size_bytes);
         unit->request[k] = (stk_request){.address = {copy, address.size_bytes},
                                          .etag = stk_media_etag(of, facts),
+                                         .cache_value = set->cache_value,
                                          .places = set->places,
                                          .size_bytes = UINT64_MAX,
                                          .priority = work->priority,

@@ -221,6 +221,29 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
 
 /* --- plan --- */
 
+/* What objects of a set are worth in the cache: 4 where a record is drawn as often as the records of all sets are on average,
+ * one more for twice as often, one less for half. */
+static void set_cache_values(stk_run *run)
+{
+    enum { AVERAGE = 4, MOST = 7 };
+    double draws = 0, records = 0;
+    for (uint32_t i = 0; i < run->set_count; i++) {
+        const stk_plan_set *const set = &run->plan_set[i];
+        draws += set->weight > 0 ? set->weight : (double)set->epochs_milli * (double)set->facts.record_count;
+        records += (double)set->facts.record_count;
+    }
+    for (uint32_t i = 0; i < run->set_count; i++) {
+        const stk_plan_set *const set = &run->plan_set[i];
+        const double own = set->weight > 0 ? set->weight : (double)set->epochs_milli * (double)set->facts.record_count;
+        const double ratio = own * records;
+        double average = draws * (double)set->facts.record_count;
+        int value = AVERAGE;
+        for (; ratio >= 1.5 * average && value < MOST; value++) average *= 2;
+        for (; ratio < 0.75 * average && value > 1; value--) average /= 2;
+        run->set[i].cache_value = (uint8_t)value;
+    }
+}
+
 static stk_status open_plan(stk_run *run, const stk_options *options, stk_error *err)
 {
     for (uint32_t i = 0; i < run->set_count; i++) {
@@ -229,6 +252,7 @@ static stk_status open_plan(stk_run *run, const stk_options *options, stk_error 
                                           .overlong_is_error = rules->overlong_is_error, .where = rules->where,
                                           .first = rules->first, .weight = rules->weight, .epochs_milli = rules->epochs_milli};
     }
+    set_cache_values(run);
     STK_TRY(stk_fingerprint_make(&run->fingerprint, run, options, err));
     stk_plan_config config = plan_config(run, options);
     char file[PATH_MAX];

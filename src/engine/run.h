@@ -23,6 +23,7 @@ typedef struct stk_run_set {
     stk_places *places;           /* where its media may lie */
     stk_set_index *index;         /* behind the facts; NULL before stk_run_open_index */
     stk_set_facts facts;
+    uint8_t cache_value;          /* of its objects in the cache, by how often a record is drawn; set with the plan */
     int *fd;                      /* of each manifest file, for reading records */
 } stk_run_set;
 

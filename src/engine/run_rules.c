@@ -369,6 +369,7 @@ static stk_status resolve_copies(const resolver *r)
         STK_TRY(stk_remote_folder(folder, r->err));
         STK_TRY(resolve_path(r, &rules->copies, folder));
     }
+    if (!rules->store.tar_lists) rules->store.tar_lists = rules->copies;
     if (rules->remote_files.index_address) {
         uint8_t digest[16];
         stk_index_hash(digest, rules->remote_files.index_address, strlen(rules->remote_files.index_address));

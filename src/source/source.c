@@ -1,6 +1,11 @@
 /* source.c - requests by priority, a pool of threads that read, a queue of what has finished.
  *
- * Remote requests go to the loops of the store (store.c), which is opened by the first of them, and come back here.
+ * Remote requests go to the loops of the store (store.c), which is opened by the first of them, and come back here.  With a
+ * cache, and of a file in a remote tar, a thread looks first: for the object in the cache, for the file's place in the tar;
+ * and what came is kept by a thread before it is handed back.
+ *
+ *     submit ─► waiting ─► a thread: is it kept? ─► finished
+ *                                       \ no ─► store ─► waiting ─► a thread: keep it ─► finished
  *
  * Waiting requests form one doubly linked list by priority.  They come nearly in plan order, so a new one finds its
  * place from the back in a step or two, and cancel takes one out in O(1); nothing is allocated.
@@ -15,11 +20,16 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "source/backend.h"
+#include "source/kept.h"
 #include "source/store.h"
 #include "source/tar_member.h"
 #include "source/url.h"
 
 enum { STATE_NEW, STATE_WAITING, STATE_READING, STATE_REMOTE, STATE_FINISHED };
+enum { STEP_READ, STEP_KEEP }; /* of a thread; of a request that the store has, what comes afterwards */
+
+/* A thread's outcome: the store goes on. */
+#define TO_STORE STK_END
 
 /* Pauses between tries, 0.7 s in all: longer than a busy moment, short enough that a dead disk is told soon. */
 static const stk_ns pause_ns[] = {5 * STK_MS, 25 * STK_MS, 120 * STK_MS, 550 * STK_MS};
@@ -37,6 +47,8 @@ struct stk_source {
     pthread_t *thread;
     stk_request **reading; /* what each thread works on; NULL: nothing */
 
+    stk_cache *cache;         /* NULL: none */
+    stk_tar_memory *tars;
     stk_source_config config; /* strings are copies */
     char *strings[6];
     pthread_mutex_t store_lock; /* guards the next two: the opening of the store */
@@ -66,6 +78,10 @@ static void remove_waiting(stk_source *s, stk_request *r)
 
 static void append_finished(stk_source *s, stk_request *r, stk_status status)
 {
+    if (r->asked.address.data) {
+        status = stk_tar_member_end(r, status);
+        if (status < 0) stk_error_stage(&r->error, STK_STAGE_FETCH);
+    }
     r->status = status;
     r->state = STATE_FINISHED;
     r->next = NULL;
@@ -84,7 +100,12 @@ static void remote_finished(void *context, stk_request *chain)
     while (chain) {
         stk_request *const r = chain;
         chain = r->next;
-        append_finished(s, r, r->status);
+        if (r->status == STK_OK && r->step == STEP_KEEP) {
+            insert_waiting(s, r);
+            pthread_cond_signal(&s->work);
+        } else {
+            append_finished(s, r, r->status);
+        }
     }
     void (*const notify)(void *) = s->notify;
     void *const notify_context = s->notify_context;
@@ -102,6 +123,22 @@ static stk_store *open_store(stk_source *s, stk_error *err)
     stk_store *const store = status == STK_OK ? s->store : NULL;
     pthread_mutex_unlock(&s->store_lock);
     return store;
+}
+
+static void submit_remote(stk_source *s, stk_request *r)
+{
+    stk_store *const store = open_store(s, &r->error);
+    if (!store) {
+        stk_error_stage(&r->error, STK_STAGE_FETCH);
+        r->status = r->error.status;
+        r->next = NULL;
+        remote_finished(s, r);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    r->state = STATE_REMOTE;
+    pthread_mutex_unlock(&s->lock);
+    stk_store_submit(store, r);
 }
 
 static void cancel_remote(stk_source *s)
@@ -128,20 +165,56 @@ static struct timespec deadline_in(stk_ns wait_ns)
     return (struct timespec){.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
 }
 
-static stk_status read_once(stk_source *s, stk_request *r);
-
-static stk_status read_tar(void *source, stk_request *r)
+/* Part of a tar, for a thread. */
+static stk_status read_part(void *source, stk_request *r)
 {
-    return read_once(source, r);
+    return stk_url_is_remote(r->address) ? read_remote(source, r) : stk_local_read(r);
+}
+
+static bool is_kept(const stk_source *s, const stk_request *r)
+{
+    return s->cache && r->cache_value && r->etag.size_bytes && r->size_bytes;
+}
+
+/* Where the request's address leads: *endpoint is NULL for a URL.  False: that is not known, and the store will say why. */
+static bool find_endpoint(stk_source *s, const stk_request *r, const stk_endpoint **endpoint)
+{
+    stk_error unused = {0};
+    *endpoint = NULL;
+    if (r->address.data[0] != 's' && r->address.data[0] != 'S') return true;
+    stk_store *const store = open_store(s, &unused);
+    *endpoint = store ? stk_store_endpoint(store, &unused) : NULL;
+    return *endpoint != NULL;
+}
+
+static stk_status look_in_cache(stk_source *s, stk_request *r)
+{
+    const stk_endpoint *endpoint;
+    if (!is_kept(s, r) || !find_endpoint(s, r, &endpoint)) return TO_STORE;
+    const stk_status status = stk_kept_read(s->cache, endpoint, r);
+    if (status != STK_AGAIN) return status;
+    r->step = STEP_KEEP;
+    return TO_STORE;
+}
+
+static void keep(stk_source *s, const stk_request *r)
+{
+    const stk_endpoint *endpoint;
+    if (find_endpoint(s, r, &endpoint)) stk_kept_write(s->cache, endpoint, r);
 }
 
 static stk_status read_once(stk_source *s, stk_request *r)
 {
     const stk_str a = r->address;
     if (a.size_bytes >= 5 && memcmp(a.data, "data:", 5) == 0) return stk_data_uri_read(r);
-    if (stk_address_is_tar(a)) return stk_tar_member_read(r, read_tar, s, s->config.tar_lists);
-    if (stk_url_is_remote(a)) return read_remote(s, r);
-    return stk_local_read(r);
+    if (stk_address_is_tar(a)) {
+        const stk_tar_access access = {.read = read_part, .context = s, .memory = s->tars, .lists = s->config.tar_lists};
+        const stk_status status = stk_tar_member_begin(r, &access);
+        if (status != STK_OK) return status;
+    }
+    if (stk_url_is_remote(r->address)) return look_in_cache(s, r);
+    const stk_status status = stk_local_read(r);
+    return r->asked.address.data ? stk_tar_member_end(r, status) : status;
 }
 
 /* False when the request was cancelled or the source closes. */
@@ -193,11 +266,19 @@ static void *run_thread(void *context)
         s->reading[at] = r;
         pthread_mutex_unlock(&s->lock);
         const stk_ns start = stk_now();
-        const stk_status status = read_with_patience(s, r);
-        r->busy_ns = stk_now() - start;
+        stk_status status = STK_OK;
+        if (r->step == STEP_KEEP) keep(s, r);
+        else status = read_with_patience(s, r);
+        r->busy_ns += stk_now() - start;
         if (status < 0) stk_error_stage(&r->error, STK_STAGE_FETCH);
         pthread_mutex_lock(&s->lock);
         s->reading[at] = NULL;
+        if (status == TO_STORE) {
+            pthread_mutex_unlock(&s->lock);
+            submit_remote(s, r);
+            pthread_mutex_lock(&s->lock);
+            continue;
+        }
         append_finished(s, r, status);
         void (*const notify)(void *) = s->notify;
         void *const notify_context = s->notify_context;
@@ -270,7 +351,9 @@ stk_status stk_source_open(stk_source **out, const stk_source_config *config, st
     s->thread = stk_alloc_array(STK_TAG_SOURCE, (size_t)threads, sizeof *s->thread);
     s->reading = stk_alloc_array(STK_TAG_SOURCE, (size_t)threads, sizeof *s->reading);
     stk_status status = STK_OK;
-    if (!s->thread || !s->reading || !keep_config(s, config)) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: a source of %d threads", threads);
+    s->tars = stk_tar_memory_create();
+    if (!s->thread || !s->reading || !s->tars || !keep_config(s, config)) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: a source of %d threads", threads);
+    if (status == STK_OK && config->cache_path) status = stk_cache_open(&s->cache, config->cache_path, config->cache_bytes, err);
     while (status == STK_OK && s->thread_count < threads) status = start_thread(s, err);
     if (status < 0) {
         stk_source_close(&s);
@@ -298,6 +381,8 @@ void stk_source_close(stk_source **source)
     pthread_mutex_unlock(&s->store_lock);
     for (int i = 0; i < s->thread_count; i++) pthread_join(s->thread[i], NULL);
     stk_store_close(&s->store);
+    stk_cache_close(&s->cache);
+    stk_tar_memory_destroy(s->tars);
     pthread_cond_destroy(&s->work);
     pthread_cond_destroy(&s->finish);
     pthread_cond_destroy(&s->pause);
@@ -311,22 +396,6 @@ void stk_source_close(stk_source **source)
 
 /* --- calls --- */
 
-static void submit_remote(stk_source *s, stk_request *r)
-{
-    stk_store *const store = open_store(s, &r->error);
-    if (!store) {
-        stk_error_stage(&r->error, STK_STAGE_FETCH);
-        r->status = r->error.status;
-        r->next = NULL;
-        remote_finished(s, r);
-        return;
-    }
-    pthread_mutex_lock(&s->lock);
-    r->state = STATE_REMOTE;
-    pthread_mutex_unlock(&s->lock);
-    stk_store_submit(store, r);
-}
-
 void stk_source_submit(stk_source *s, stk_request *r)
 {
     r->status = STK_OK;
@@ -337,7 +406,10 @@ void stk_source_submit(stk_source *s, stk_request *r)
     r->error.status = STK_OK;
     __atomic_store_n(&r->cancelled, 0, __ATOMIC_RELAXED);
     r->work = NULL;
-    if (stk_url_is_remote(r->address)) {
+    r->step = STEP_READ;
+    r->busy_ns = 0;
+    r->asked.address.data = NULL;
+    if (stk_url_is_remote(r->address) && !is_kept(s, r)) {
         submit_remote(s, r);
         return;
     }
@@ -420,4 +492,16 @@ void stk_source_get_metrics(stk_source *s, stk_source_metrics *out)
     stk_store *const store = s->store;
     pthread_mutex_unlock(&s->store_lock);
     if (store) stk_store_get_metrics(store, out);
+    if (!s->cache) return;
+    stk_cache_metrics cache;
+    stk_cache_get_metrics(s->cache, &cache);
+    out->cache_hits = cache.hits;
+    out->cache_misses = cache.misses;
+    out->cache_hit_bytes = cache.hit_bytes;
+    out->cache_stored = cache.stored;
+    out->cache_refused = cache.refused;
+    out->cache_evicted = cache.evicted;
+    out->cache_broken = cache.broken;
+    out->cache_used_bytes = cache.used_bytes;
+    memcpy(out->cache_words, cache.words, sizeof out->cache_words);
 }

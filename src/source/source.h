@@ -30,6 +30,7 @@ typedef struct stk_request {
     uint64_t offset;        /* of the first byte wanted */
     uint64_t size_bytes;    /* wanted; 0: only look; UINT64_MAX: to the end */
     uint64_t priority;      /* smaller is earlier: plan order; equal ones in the order of submit */
+    uint8_t cache_value;    /* remote, with an etag: keep it in the cache, from 1 (first to give way) to 8; 0: do not */
     uint8_t *buffer;        /* room for capacity_bytes + STK_PAD_BYTES */
     size_t capacity_bytes;
     void *owner;            /* for the caller alone */
@@ -51,7 +52,12 @@ typedef struct stk_request {
     /* The source's own. */
     struct stk_request *next, *previous;
     void *work;
-    int state, cancelled;
+    int state, cancelled, step;
+    struct stk_asked { /* of a file in a tar, while the tar is asked for its bytes: what the caller had set */
+        stk_str address; /* data NULL: it is not such a request */
+        uint64_t offset, size_bytes;
+        uint64_t member_offset, member_bytes, stamp;
+    } asked;
 } stk_request;
 
 /* Plain values; the strings are the caller's until open returns.  All zero is what a run without a store needs. */
@@ -146,6 +152,9 @@ typedef struct stk_source_metrics {
     uint64_t hedges_sent, hedges_won;
     uint64_t credential_refreshes;
     uint64_t cache_hits, cache_misses, cache_hit_bytes;
+    uint64_t cache_stored, cache_refused, cache_evicted, cache_broken; /* kept; no room; gave way; found damaged */
+    uint64_t cache_used_bytes;                      /* by all processes */
+    char cache_words[256];                          /* why nothing is kept; "": all is well */
     stk_time_histogram first_byte, whole;           /* of GETs that succeeded */
 } stk_source_metrics;
 

@@ -609,6 +609,12 @@ stk_provider *stk_store_provider(stk_store *s, stk_error *err)
     return provider;
 }
 
+const stk_endpoint *stk_store_endpoint(stk_store *s, stk_error *err)
+{
+    stk_provider *const provider = stk_store_provider(s, err);
+    return provider ? stk_provider_endpoint(provider) : NULL;
+}
+
 stk_status stk_store_open(stk_store **out, const stk_source_config *config, const stk_patience *patience,
                           void (*finished)(void *context, stk_request *chain), void *context, stk_error *err)
 {

@@ -30,6 +30,9 @@ void stk_store_cancel(stk_store *store);
 /* One request, waited for.  Its cancelled counts, with stk_store_cancel. */
 stk_status stk_store_read(stk_store *store, stk_request *request);
 
+/* Where s3:// addresses lead.  NULL: err says why that is not known. */
+const stk_endpoint *stk_store_endpoint(stk_store *store, stk_error *err);
+
 /* As stk_source_list and _put (source.h). */
 stk_status stk_store_list(stk_store *store, stk_str address, bool (*found)(void *context, const stk_source_entry *entry),
                           void *context, stk_error *err) STK_MUST_USE;
