@@ -18,6 +18,7 @@ import socket
 import statistics
 import subprocess
 import tempfile
+import time
 import urllib.request
 
 BYTES, DELAY_MS, COUNT = 110000, 30, 4000
@@ -101,7 +102,7 @@ def compare(build, rounds, only):
 # --- nginx: the independent one, and TLS ---
 
 NGINX = """
-load_module modules/ngx_http_echo_module.so;
+load_module /usr/lib/nginx/modules/ngx_http_echo_module.so;
 worker_processes 1; daemon off; pid {folder}/pid; error_log {folder}/errors;
 events {{ worker_connections 4096; }}
 http {{
@@ -135,8 +136,9 @@ def nginx(folder):
     process = subprocess.Popen(["nginx", "-p", folder, "-c", folder / "nginx.conf"], stderr=subprocess.DEVNULL)
     try:
         for _ in range(100):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
+            time.sleep(0.02)
         yield f"http://127.0.0.1:{port}", f"https://127.0.0.1:{tls_port}"
     finally:
         process.terminate()
