@@ -21,7 +21,7 @@ import urllib.parse
 import zlib
 
 BLOB = random.Random(0).randbytes(1 << 20)
-PARKED_S = 60  # longer than any client waits
+PARKED_S = 60  # longer than any client waits: it goes away
 
 
 @dataclasses.dataclass
@@ -133,14 +133,14 @@ async def slow_first_byte(out, answer, request, draw):
 
 
 async def no_first_byte(out, answer, request, draw):
-    await asyncio.sleep(PARKED_S)
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(out.reader.read(), PARKED_S)
     return False
 
 
 async def stalled_body(out, answer, request, draw):
     out.write(answer.head() + answer.body[:len(answer.body) // 2])
-    await asyncio.sleep(PARKED_S)
-    return False
+    return await no_first_byte(out, answer, request, draw)
 
 
 async def dripping_body(out, answer, request, draw):
@@ -261,7 +261,7 @@ async def half_closed(out, answer, request, draw):
 
 async def bytes_after(out, answer, request, draw):
     """Right, with bytes behind it that belong to nothing."""
-    out.write(answer.head() + answer.body + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\njunk")
+    out.write(answer.head() + answer.body + b"bytes of nothing\r\n\r\n")
     return True
 
 
@@ -374,7 +374,7 @@ class FaultStore:
         self.open_connections += 1
         task = asyncio.current_task()
         self.tasks.add(task)
-        out.faulty = False
+        out.faulty, out.reader = False, reader
         try:
             while await self.serve_one(reader, out):
                 await out.drain()

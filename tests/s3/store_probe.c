@@ -40,8 +40,10 @@ static size_t pending_count;
 
 static atomic_int names_to_fail;
 
-int getaddrinfo(const char *restrict node, const char *restrict service,
-                const struct addrinfo *restrict hints, struct addrinfo **restrict out)
+__attribute__((visibility("default"))) int getaddrinfo(const char *restrict node,
+                                                       const char *restrict service,
+                                                       const struct addrinfo *restrict hints,
+                                                       struct addrinfo **restrict out)
 {
     typedef int resolve(const char *, const char *, const struct addrinfo *, struct addrinfo **);
     union {

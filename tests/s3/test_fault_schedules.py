@@ -51,7 +51,7 @@ class Case:
 
     def draw_get(self, key, thing):
         get = {"address": f"s3://{self.bucket}/{key}"}
-        if self.draw.random() < 0.5:
+        if thing.always == "changed" or self.draw.random() < 0.5:
             get |= {"etag": thing.etag, "size": thing.size}
         elif thing.size > 10 and self.draw.random() < 0.4:
             get |= {"offset": self.draw.randrange(thing.size), "size": self.draw.randrange(1, thing.size)}
@@ -73,7 +73,7 @@ class Case:
 
     def make_credentials(self, things):
         self.schedule.token = "token-first"
-        self.schedule.expires = [8, 24]
+        self.schedule.expires = [self.draw.randrange(1, 20)]
 
     def make_names(self, things):
         self.names = self.draw.randrange(1, 24)
@@ -152,8 +152,8 @@ def run_lane(store, program, seeds):
                 wrong.append(f"seed {seed}: {closed['held']} bytes are held after close")
         if after:
             probe.end()
-    for name in ("files", "threads"):
-        if len({closed[name] for closed in after}) > 1:
+    for name in ("files", "threads"):  # a thread may take a moment to go
+        if after and after[-1][name] > min(closed[name] for closed in after):
             wrong.append(f"{name} after each close: {[closed[name] for closed in after]}")
     if len(after) > 8 and after[-1]["resident"] - after[len(after) // 4]["resident"] > SETTLE_BYTES:
         wrong.append(f"resident memory grows: {[closed['resident'] >> 20 for closed in after]}")
@@ -170,7 +170,8 @@ def test_random_fault_schedules(probe_program):
             if not store.open_connections:
                 break
             time.sleep(0.1)
-        assert store.open_connections == 0
+        if store.open_connections:
+            wrong.append(f"{store.open_connections} connections are still open")
     assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong[:20])
 
 
