@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "source/source.h"
 
-enum { OBJECTS = 2000, ROOM_BYTES = 1 << 20, STEP = 64, STEP_MS = 40, EVENTS = 256 };
+enum { OBJECTS = 2000, OBJECT_BYTES = 110000, ROOM_BYTES = 1 << 20, STEP = 64, STEP_MS = 40, EVENTS = 256 };
 
 typedef struct fetch {
     stk_request request;
@@ -194,7 +194,7 @@ static void source_start(fetch *f, long number)
     snprintf(f->address, sizeof f->address, "s3://b/img/%05ld.jpg", number % OBJECTS);
     f->back = false;
     f->request = (stk_request){.address = stk_str_of(f->address),
-                               .size_bytes = UINT64_MAX,
+                               .size_bytes = OBJECT_BYTES, /* as an index knows it */
                                .priority = (uint64_t)number,
                                .buffer = f->bytes,
                                .capacity_bytes = ROOM_BYTES,

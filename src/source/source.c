@@ -366,7 +366,6 @@ stk_status stk_source_open(stk_source **out, const stk_source_config *config, st
 void stk_source_close(stk_source **source)
 {
     stk_source *const s = *source;
-    *source = NULL;
     if (!s) return;
     pthread_mutex_lock(&s->lock);
     s->stop = true;
@@ -392,6 +391,7 @@ void stk_source_close(stk_source **source)
     stk_free(s->thread);
     stk_free(s->reading);
     stk_free(s);
+    *source = NULL; /* not before its threads are gone: what they notify may look here */
 }
 
 /* --- calls --- */

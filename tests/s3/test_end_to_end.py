@@ -108,9 +108,10 @@ def test_what_changed_or_went_since_the_index_is_masked_and_named(made_set, stok
 
 @pytest.mark.parametrize("wrong,words", [({"secret": "WRONGsecret"}, "SignatureDoesNotMatch|secret"), ({"key": "AKNONE"}, "InvalidAccessKeyId|key")])
 def test_wrong_credentials_stop_the_run(jfs, made_set, stoker, tmp_path, wrong, words):
-    jfs.bucket("closed")
-    upload(jfs, made_set, "closed")
-    config = configure(tmp_path / "c.yaml", "s3://closed/train.jsonl", tmp_path / "index")
+    bucket = "closed-" + words[:3].lower()
+    jfs.bucket(bucket)
+    upload(jfs, made_set, bucket)
+    config = configure(tmp_path / "c.yaml", f"s3://{bucket}/train.jsonl", tmp_path / "index")
     done = stoker("run", config, status=None, env=dataclasses.replace(jfs, **wrong).environment())
     assert done.returncode not in (0, None) and done.returncode > 0
     assert any(w in done.stderr for w in words.split("|")) and "WRONGsecret" not in done.stderr, done.stderr

@@ -221,7 +221,7 @@ def test_late_answers_are_asked_for_again(store, probe):
     store.add(Schedule("late", {f"{i}": Thing(i, 1000, ["no_first_byte"] if i in late else []) for i in range(1200)}))
     p = open_at(store, probe, hedge=True)
     for first in range(0, 1200, 100):
-        came = p.get_all([{"address": f"s3://late/{i}"} for i in range(first, first + 100)])
+        came = p.get_all([{"address": f"s3://late/{i}", "size": 1000} for i in range(first, first + 100)])
         assert all(is_whole(c, BLOB[i:i + 1000]) for i, c in enumerate(came, first))
     metrics = p.ask("metrics")
     assert metrics["hedges_won"] >= len(late) // 2, metrics
@@ -250,7 +250,7 @@ def test_a_store_that_comes_up_later_is_waited_for(probe):
 def test_a_name_that_never_resolves_is_told(store, probe):
     p = probe(ENVIRONMENT, endpoint="http://no-such-host.invalid:9", addressing="path")
     came = p.get_all([{"address": "s3://any/thing"}], seconds=180)[0]
-    assert came["status"] == "STK_ERR_NETWORK" and "no-such-host.invalid" in came["message"], came
+    assert came["status"] == "STK_ERR_NETWORK" and "resolve" in came["message"], came
 
 
 @pytest.mark.parametrize("key", ["a\r\nX-Injected: 1", "a\nb", "a\r", "a?x=1", "a#b", "a HTTP/1.1"])
