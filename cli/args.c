@@ -159,7 +159,9 @@ int parse_arguments(invocation *in, const command *c, int argc, char **argv)
     if (in->argument_count < c->least) return usage_error(c, "%s is missing", c->arguments);
     if (!c->reads_config) return EXIT_DONE;
     stk_error err;
-    if (stk_options_read(&in->options, in->argument[0], &err) < 0) return fail_with(&err);
+    const bool addresses = c->takes_addresses && strstr(in->argument[0], "://");
+    if (addresses ? stk_options_defaults(&in->options, &err) < 0 : stk_options_read(&in->options, in->argument[0], &err) < 0)
+        return fail_with(&err);
     const char *const split = flag_of(in, "split");
     if (split && stk_options_split(&in->options, split, &err) < 0) return fail_with(&err);
     return apply_flags(in);

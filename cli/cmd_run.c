@@ -232,6 +232,48 @@ static double share(stk_ns part, stk_ns rest)
     return part + rest > 0 ? (double)part / (double)(part + rest) : 0;
 }
 
+static double ms(stk_ns ns)
+{
+    return (double)ns / STK_MS;
+}
+
+static json_t *latency_json(const stk_latency *l)
+{
+    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "count", (json_int_t)l->count, "mean_ms", ms(l->mean_ns), "p50_ms", ms(l->p50_ns),
+                     "p90_ms", ms(l->p90_ns), "p99_ms", ms(l->p99_ns), "p999_ms", ms(l->p999_ns));
+}
+
+static json_t *store_json(const stk_store_metrics *s)
+{
+    json_t *const root = json_object(), *const reasons = json_object();
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counts[] = {{"requests", s->requests},
+                  {"bytes", s->bytes},
+                  {"connections", s->connections},
+                  {"concurrency", s->concurrency},
+                  {"retries", s->retries},
+                  {"throttles", s->throttles},
+                  {"hedges_sent", s->hedges_sent},
+                  {"hedges_won", s->hedges_won},
+                  {"credential_refreshes", s->credential_refreshes},
+                  {"cache_hits", s->cache_hits},
+                  {"cache_misses", s->cache_misses},
+                  {"cache_hit_bytes", s->cache_hit_bytes}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        json_object_set_new(root, counts[i].name, json_integer((json_int_t)counts[i].value));
+    for (unsigned i = 0; i < STK_STORE_RETRY_REASONS; i++)
+        if (s->retries_by_reason[i])
+            json_object_set_new(reasons, stk_retry_name(i), json_integer((json_int_t)s->retries_by_reason[i]));
+    json_object_set_new(root, "retries_by_reason", reasons);
+    json_object_set_new(root, "first_byte", latency_json(&s->first_byte));
+    json_object_set_new(root, "whole", latency_json(&s->whole));
+    json_object_set_new(root, "price", json_real(s->price));
+    json_object_set_new(root, "price_per_million_samples", json_real(s->price_per_million_samples));
+    return root;
+}
+
 static void add_stage(json_t *stages, const char *name, const stk_stage_metrics *s)
 {
     json_object_set_new(stages, name,
@@ -284,6 +326,7 @@ static json_t *result_json(const result *r)
                                       (json_int_t)r->eval.supervised_tokens, "images", (json_int_t)r->eval.images, "masked",
                                       (json_int_t)r->eval.masked, "wall_s", seconds(r->eval_ns), "wait_s", seconds(r->eval_wait_ns),
                                       "same", !r->eval_differs, "digest", r->eval_digest[0] ? json_string(r->eval_digest) : json_null()));
+    json_object_set_new(root, "store", store_json(&m->store));
     json_object_set_new(root, "digest", r->digest[0] ? json_string(r->digest) : json_null());
     json_object_set_new(root, "state", json_string(r->state));
     return root;
@@ -325,6 +368,25 @@ static void print_stage(const char *name, const stk_stage_metrics *s)
            (double)s->bytes / 1e6);
 }
 
+static void print_store(const stk_store_metrics *s)
+{
+    if (!s->requests && !s->cache_hits) return;
+    printf("store: %" PRIu64 " requests, %.1f MB, first byte %.1f ms (p99 %.1f), whole %.1f ms (p99 %.1f, p99.9 %.1f), %" PRIu64 " connections\n",
+           s->requests, (double)s->bytes / 1e6, ms(s->first_byte.p50_ns), ms(s->first_byte.p99_ns), ms(s->whole.p50_ns), ms(s->whole.p99_ns),
+           ms(s->whole.p999_ns), s->connections);
+    if (s->retries) {
+        printf("  %" PRIu64 " retries:", s->retries);
+        for (unsigned i = 0; i < STK_STORE_RETRY_REASONS; i++)
+            if (s->retries_by_reason[i]) printf(" %s %" PRIu64, stk_retry_name(i), s->retries_by_reason[i]);
+        printf("\n");
+    }
+    if (s->hedges_sent) printf("  hedges: %" PRIu64 " sent, %" PRIu64 " won\n", s->hedges_sent, s->hedges_won);
+    if (s->cache_hits || s->cache_misses)
+        printf("  cache: %" PRIu64 " of %" PRIu64 " from it, %.1f MB\n", s->cache_hits, s->cache_hits + s->cache_misses,
+               (double)s->cache_hit_bytes / 1e6);
+    if (s->price > 0) printf("  price: %.4f so far, %.2f for a million samples\n", s->price, s->price_per_million_samples);
+}
+
 static void print_result(const result *r, uint32_t ranks)
 {
     const stk_metrics *const m = &r->metrics;
@@ -346,6 +408,7 @@ static void print_result(const result *r, uint32_t ranks)
     printf("memory: peak %.1f of %.1f MiB, %" PRIu64 " waits for it; process %.1f MiB\n",
            (double)m->peak_bytes / (1 << 20), (double)m->budget_bytes / (1 << 20), m->budget_waits,
            (double)r->rss_peak_bytes / (1 << 20));
+    print_store(&m->store);
     printf("failures: %" PRIu64 " samples masked\n", m->masked);
     for (unsigned i = 0; i < 64; i++)
         if (m->masked_by_reason[i])

@@ -22,6 +22,7 @@ typedef struct command {
     const flag *flags; /* ended by a name of NULL */
     int least, most;   /* positional arguments */
     bool reads_config; /* the first one is a configuration */
+    bool takes_addresses; /* or they are addresses with ://, and options have their defaults */
     int (*run)(const struct invocation *);
 } command;
 
@@ -46,7 +47,7 @@ typedef struct invocation {
     stk_options options; /* read, with all flags applied, when the command reads a configuration */
 } invocation;
 
-extern const command init_command, index_command, plan_command, run_command, show_command, replay_command,
+extern const command init_command, index_command, fetch_bench_command, plan_command, run_command, show_command, replay_command,
     diff_command, options_command, version_command;
 
 /* args.c */

@@ -5,8 +5,8 @@
 
 #include "command.h"
 
-static const command *const commands[] = {&init_command, &index_command,  &plan_command,    &run_command,
-                                          &show_command, &replay_command, &diff_command,    &options_command, &version_command};
+static const command *const commands[] = {&init_command,   &index_command, &plan_command,        &run_command,     &show_command,
+                                          &replay_command, &diff_command,  &fetch_bench_command, &options_command, &version_command};
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 const command *const *command_list(size_t *count)
@@ -28,7 +28,7 @@ static void print_commands(FILE *to)
                 "Reads JSONL manifests and the images they name, and delivers exact Qwen-VL batches ahead of "
                 "a trainer.\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(to, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(to, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(to, "\n`stoker COMMAND --help` tells all of a command; `stoker options` lists the options of a "
                 "configuration.\nExit status:");
     for (const exit_meaning *e = exit_meanings; e->meaning; e++)

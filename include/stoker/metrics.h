@@ -14,6 +14,29 @@ typedef struct stk_stage_metrics {
     uint64_t bytes;  /* fetch: read; decode: compressed; transform, place: written; text: rendered */
 } stk_stage_metrics;
 
+/* Times of requests; percentiles are upper bounds of classes that grow by a fifth. */
+typedef struct stk_latency {
+    uint64_t count;
+    stk_ns mean_ns, p50_ns, p90_ns, p99_ns, p999_ns;
+} stk_latency;
+
+enum { STK_STORE_RETRY_REASONS = 16 };
+
+/* Of object stores, by the whole engine. */
+typedef struct stk_store_metrics {
+    uint64_t requests;     /* sent, retries and hedges included */
+    uint64_t bytes;        /* of bodies that came */
+    uint64_t connections;  /* opened */
+    uint64_t in_flight, concurrency; /* requests now; how many may be */
+    uint64_t retries, throttles;     /* throttles: of the retries, after the store said slow down */
+    uint64_t retries_by_reason[STK_STORE_RETRY_REASONS]; /* index: stk_retry_name */
+    uint64_t hedges_sent, hedges_won;
+    uint64_t credential_refreshes;
+    uint64_t cache_hits, cache_misses, cache_hit_bytes;
+    stk_latency first_byte, whole;   /* of requests that succeeded */
+    double price, price_per_million_samples; /* estimates by `prices`; 0: none given, or nothing delivered */
+} stk_store_metrics;
+
 typedef struct stk_metrics {
     stk_stage_metrics fetch, decode, transform, text, place;
     uint64_t micro_batches, samples, filler, tokens, supervised_tokens, images; /* delivered */
@@ -27,10 +50,14 @@ typedef struct stk_metrics {
     uint64_t masked_by_reason[64]; /* index: the reason's number (stk_reason_name) */
     uint64_t media_opened;  /* files read for batches */
     uint64_t records_read, headers_read; /* index: stream: records, and headers of media, that were read for their facts */
+    stk_store_metrics store;
 } stk_metrics;
 
 /* The words for a reason's number, as the index and the dead-letter file use them; never NULL. */
 STK_API const char *stk_reason_name(unsigned reason);
+
+/* The word for a reason of retries: "connect", "throttle", ...; "" behind the last. */
+STK_API const char *stk_retry_name(unsigned reason);
 
 /* The release ("0.1.0"), the level of the kernels that run here ("avx2"), and the versions of the libraries that decode
  * ("libjpeg-turbo ..."): constant strings. */

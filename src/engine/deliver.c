@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "engine/engine_core.h"
 #include "engine/stall.h"
+#include "engine/store_figures.h"
 
 enum { MASKED_FLOOR = 10, UNUSABLE_FLOOR = 10 }; /* so that one bad sample of a small set stops nothing */
 
@@ -404,6 +405,18 @@ static void add_stage(stk_stage_metrics *sum, const stk_stage_metrics *one)
     sum->bytes += one->bytes;
 }
 
+static void store_metrics(const stk_engine *engine, const stk_lane *lane, stk_metrics *metrics)
+{
+    static const stk_source_metrics none;
+    const stk_rules *const rules = lane->run->rules;
+    stk_source_metrics now;
+    stk_store_metrics *const m = &metrics->store;
+    stk_source_get_metrics(engine->source, &now);
+    stk_store_figures_between(m, &none, &now);
+    m->price = (double)m->requests / 1e3 * rules->price_request + (double)m->bytes / 1e9 * rules->price_transfer;
+    if (metrics->samples) m->price_per_million_samples = m->price / (double)metrics->samples * 1e6;
+}
+
 static void lane_metrics(const stk_engine *engine, uint32_t number, stk_metrics *metrics)
 {
     *metrics = (stk_metrics){0};
@@ -425,6 +438,7 @@ static void lane_metrics(const stk_engine *engine, uint32_t number, stk_metrics 
     if (lane->lazy) stk_lazy_facts_counts(lane->lazy, &metrics->records_read, &metrics->headers_read);
     for (uint64_t s = lane->head; s < lane->taken; s++) metrics->ready += stk_lane_made(lane, s) != NULL;
     pthread_mutex_unlock(&engine->home->lock);
+    store_metrics(engine, lane, metrics);
 }
 
 void stk_engine_metrics(const stk_engine *engine, stk_metrics *metrics)

@@ -32,6 +32,9 @@ typedef struct stk_option_row {
 
 const stk_option_row *stk_option_rows(size_t *count);
 
+/* What stk_options_check asks of the options of object stores, for who needs no others. */
+stk_status stk_options_check_store(const stk_options *options, stk_error *err) STK_MUST_USE;
+
 /* The row of a name, "data[].x" for those of a data set; NULL: none. */
 const stk_option_row *stk_option_find(const char *name);
 

@@ -107,7 +107,7 @@ static stk_status check_set(const stk_options *options, size_t at, stk_error *er
     return STK_OK;
 }
 
-static stk_status check_store(const stk_options *options, stk_error *err)
+stk_status stk_options_check_store(const stk_options *options, stk_error *err)
 {
     const char *const endpoint = options->endpoint;
     if (endpoint && strncmp(endpoint, "http://", 7) != 0 && strncmp(endpoint, "https://", 8) != 0)
@@ -139,7 +139,7 @@ static stk_status check_run(const stk_options *options, stk_error *err)
     if (options->pad_to % options->pad_multiple)
         return stk_fail(err, STK_ERR_OPTION, "pad_to: %" PRId64 " is no multiple of pad_multiple: %" PRId64,
                         options->pad_to, options->pad_multiple);
-    STK_TRY(check_store(options, err));
+    STK_TRY(stk_options_check_store(options, err));
     for (size_t i = 0; i < options->data_count; i++) STK_TRY(check_set(options, i, err));
     return STK_OK;
 }

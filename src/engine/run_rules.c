@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "engine/option_table.h"
 #include "manifest/index_file.h"
 #include "schema/place.h"
 
@@ -349,6 +350,8 @@ static stk_status resolve_store(const resolver *r)
     if (r->rules->index_dir && r->rules->index_dir[0] == '/') store->tar_lists = r->rules->index_dir;
     STK_TRY(resolve_path(r, &store->ca, o->ca));
     STK_TRY(resolve_path(r, &store->cache_path, o->cache_path));
+    r->rules->price_request = o->price_request;
+    r->rules->price_transfer = o->price_transfer;
     STK_TRY(stk_remote_create(&r->rules->remote, store, r->err));
     r->rules->remote_files.remote = r->rules->remote;
     r->rules->manifest_store = stk_remote_manifest_store(&r->rules->remote_files);
@@ -432,14 +435,14 @@ static stk_status resolve_run(resolver *r)
     return resolve_copies(r);
 }
 
-stk_status stk_rules_make(stk_rules **out, const stk_options *options, stk_error *err)
+static stk_status make_rules(stk_rules **out, const stk_options *options, stk_status (*resolve)(resolver *r), stk_error *err)
 {
     *out = NULL;
     stk_rules *const rules = stk_alloc(STK_TAG_OPTIONS, sizeof *rules);
     if (!rules) return stk_fail(err, STK_ERR_NOMEM, "out of memory: options");
     stk_pool_init(&rules->pool, STK_TAG_OPTIONS);
     resolver r = {.rules = rules, .options = options, .err = err};
-    const stk_status status = resolve_run(&r);
+    const stk_status status = resolve(&r);
     if (status < 0) {
         stk_error_stage(err, STK_STAGE_OPTIONS);
         stk_rules_destroy(rules);
@@ -447,6 +450,23 @@ stk_status stk_rules_make(stk_rules **out, const stk_options *options, stk_error
     }
     *out = rules;
     return STK_OK;
+}
+
+stk_status stk_rules_make(stk_rules **out, const stk_options *options, stk_error *err)
+{
+    return make_rules(out, options, resolve_run, err);
+}
+
+static stk_status resolve_store_alone(resolver *r)
+{
+    STK_TRY(stk_options_check_store(r->options, r->err));
+    STK_TRY(find_folder(r));
+    return resolve_store(r);
+}
+
+stk_status stk_rules_make_store(stk_rules **out, const stk_options *options, stk_error *err)
+{
+    return make_rules(out, options, resolve_store_alone, err);
 }
 
 void stk_rules_destroy(stk_rules *rules)

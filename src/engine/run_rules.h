@@ -49,6 +49,7 @@ typedef struct stk_rules {
     bool stream;               /* index: stream */
     stk_source_config store;   /* all but file_threads: how whoever opens a source finds and asks object stores */
     stk_places *endpoints;     /* of store */
+    double price_request, price_transfer; /* of 1,000 requests, of 10^9 bytes; 0: none given */
     stk_remote *remote;        /* a source for what is not batches */
     stk_remote_files remote_files;
     stk_manifest_store manifest_store; /* over remote_files, as is index_store */
@@ -61,6 +62,9 @@ typedef struct stk_rules {
 /* Checks the options (stk_options_check) and resolves them.  Of options only chat_template is still pointed to: it is for
  * whoever opens templates, while options live.  Failure: *out is NULL. */
 stk_status stk_rules_make(stk_rules **out, const stk_options *options, stk_error *err) STK_MUST_USE;
+
+/* Only what stores need (store, endpoints, prices): options need name neither a model nor data. */
+stk_status stk_rules_make_store(stk_rules **out, const stk_options *options, stk_error *err) STK_MUST_USE;
 void stk_rules_destroy(stk_rules *rules);
 
 #endif
