@@ -204,9 +204,8 @@ static stk_status run_level(level *l, stk_error *err)
     while (status == STK_OK && l->under_way) {
         stk_request *const r = stk_source_reap(l->bench->source, REPORT_EVERY_NS);
         const stk_ns now = stk_now();
-        if (now >= end) break; /* what is still under way belongs to no level */
         if (r) status = take_answer(l, r, err);
-        if (r) r->owner = NULL;
+        if (now >= end) break; /* what is still under way belongs to no level */
         if (r && status == STK_OK) submit(l, r);
         if (now - reported_ns < REPORT_EVERY_NS) continue;
         reported_ns = now;

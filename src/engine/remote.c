@@ -26,7 +26,10 @@ stk_status stk_remote_create(stk_remote **out, const stk_source_config *config, 
 
 void stk_remote_rest(stk_remote *remote)
 {
-    stk_source_close(&remote->source);
+    /* A thread of it may still look whether more has come: the pointer stays until it has ended. */
+    stk_source *closing = remote->source;
+    stk_source_close(&closing);
+    remote->source = NULL;
 }
 
 void stk_remote_destroy(stk_remote *remote)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-COMMANDS = ["init", "index", "plan", "run", "show", "replay", "diff", "options", "version"]
+COMMANDS = ["init", "index", "plan", "run", "show", "replay", "diff", "fetch-bench", "options", "version"]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,255 @@
+"""Runs whose manifests, media and indexes lie on a store: the digest of the same set on a disk, and every fault in its place."""
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def fault_store(source):
+    sys.path.insert(0, str(source / "tests/s3"))
+    import fault_store
+    return fault_store
+
+
+@pytest.fixture(scope="module")
+def store(fault_store):
+    class Store(fault_store.FaultStore):
+        """What is put is there."""
+
+        def decide(self, request, schedule, thing, body):
+            decided = super().decide(request, schedule, thing, body)
+            if request.key in schedule.puts:
+                schedule.things[request.key] = fault_store.Thing.of(schedule.puts[request.key])
+            return decided
+
+    with Store() as made:
+        yield made
+
+
+@pytest.fixture
+def sample(source, tmp_path):
+    folder = tmp_path / "sample"
+    shutil.copytree(source / "examples/sample", folder, ignore=shutil.ignore_patterns("*.stoker-*"))
+    return folder
+
+
+class Remote:
+    """The sample set as a bucket of its own, and a configuration that reads it."""
+    made = 0
+
+    def __init__(self, fault_store, store, stoker, sample, tmp_path, prefix="sets/one two+%/"):
+        Remote.made += 1
+        self.bucket = f"set-{Remote.made}"
+        self.thing, self.prefix, self.store, self.folder = fault_store.Thing, prefix, store, tmp_path
+        things = {prefix + "train.jsonl": self.thing.of((sample / "train.jsonl").read_bytes())}
+        for path in sorted((sample / "images").iterdir()):
+            things[f"{prefix}images/{path.name}"] = self.thing.of(path.read_bytes())
+        self.schedule = store.add(fault_store.Schedule(self.bucket, things))
+        self.things = things
+        self.config = sample / "remote.yaml"
+        text = (sample / "stoker.yaml").read_text().replace("path: train.jsonl ", f"path: '{self.address}train.jsonl' ")
+        assert self.bucket in text
+        self.config.write_text(text + f"endpoint: {store.url}\n")
+        self.cache = tmp_path / "cache"
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_") and not k.lower().endswith("_proxy")}
+        self.environment |= {"AWS_ACCESS_KEY_ID": self.schedule.key, "AWS_SECRET_ACCESS_KEY": self.schedule.secret,
+                             "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/nonexistent",
+                             "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent", "XDG_CACHE_HOME": str(self.cache)}
+        self.stoker = stoker
+
+    @property
+    def address(self):
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def __call__(self, command, *arguments, config=None, status=0, **more):
+        done = self.stoker(command, config or self.config, *arguments, status=status, env=self.environment | more)
+        assert self.schedule.secret not in done.stdout + done.stderr
+        return done
+
+    def run(self, *arguments, **more):
+        return json.loads(self("run", "--json", "--digest", *arguments, **more).stdout)
+
+    def index(self, **more):
+        return json.loads(self("index", "--json", **more).stdout)["sets"][0]
+
+    def asked(self):
+        assert self.schedule.bad_signatures == 0
+        return sum(thing.asked for key, thing in self.things.items() if "/images/" in key)
+
+
+@pytest.fixture
+def remote(fault_store, store, stoker, sample, tmp_path):
+    return Remote(fault_store, store, stoker, sample, tmp_path)
+
+
+@pytest.fixture
+def local(stoker, sample):
+    return json.loads(stoker("run", sample / "stoker.yaml", "--json", "--digest").stdout)
+
+
+def test_the_run_is_that_of_the_same_set_on_a_disk(remote, local):
+    came = remote.run()
+    assert came["digest"] == local["digest"] and came["state"] == local["state"]
+    assert came["store"]["requests"] >= came["images"] - 30 > 0  # some are data: URIs
+    assert came["store"]["retries"] == 0 and came["store"]["whole"]["count"] > 0
+    assert local["store"]["requests"] == 0
+    # The index is there: no header is read again, and the manifest is not fetched again.
+    before = remote.asked()
+    assert remote.run("--index", "require")["digest"] == local["digest"]
+    assert remote.asked() - before <= came["images"]
+    assert all(".stoker-" in path.name for path in (remote.cache / "stoker").iterdir())
+    for more in (("--workers", 4), ("--serial",), ("--index", "stream", "--balance", "none", "--max_tokens", 2048, "--limits.media_pixels", 4000000,
+                                                   "--limits.media_bytes", "8MiB")):
+        assert remote.run(*more)["samples"] == local["samples"]
+
+
+def test_packed_manifests_of_a_prefix(remote, local):
+    key = remote.prefix + "train.jsonl"
+    remote.things[key + ".gz"] = remote.thing.of(gzip.compress(remote.things.pop(key).own))
+    for path in ("", "tr", "train*"):
+        text = remote.config.read_text().split("\n")
+        text = [f"    path: '{remote.address}{path}'" if line.strip().startswith("path:") else line for line in text]
+        remote.config.write_text("\n".join(text))
+        assert remote.run()["digest"] == local["digest"]
+    shown = remote("show", "sample#3", status=None)
+    assert shown.returncode == 0, shown.stderr
+
+
+def test_an_index_on_a_store_serves_another_machine(remote, local):
+    remote.config.write_text(remote.config.read_text() + f"index_dir: s3://{remote.bucket}/index/\n")
+    first = remote.index()
+    assert first["media_headers_read"] > 0
+    put = {key: remote.things[key] for key in remote.schedule.puts}
+    assert len(put) == 2 and all(key.startswith("index/train.jsonl-") for key in put)
+    remote.schedule.puts.clear()
+    other = {"XDG_CACHE_HOME": str(remote.folder / "other machine")}
+    before = remote.asked()
+    again = remote.index(**other)
+    assert again["media_headers_read"] == again["records_parsed"] == 0 and not remote.schedule.puts
+    assert remote.asked() == before
+    assert remote.run("--index", "require", **other)["digest"] == local["digest"]
+    # What is damaged there is made anew and put again.
+    for key in put:
+        remote.things[key] = remote.thing.of(put[key].own[:-40] + bytes(40))
+    third = {"XDG_CACHE_HOME": str(remote.folder / "third machine")}
+    assert remote.index(**third)["media_headers_read"] > 0 and len(remote.schedule.puts) == 2
+
+
+def test_records_left_out_are_left_out_on_every_machine(remote):
+    remote.config.write_text(remote.config.read_text() + f"index_dir: s3://{remote.bucket}/index\n")
+    letters = remote.folder / "list.txt"
+    letters.write_text("sample#3\n")
+    assert remote.index()["excluded"] == 0
+    assert json.loads(remote("index", "--json", "--exclude", letters).stdout)["sets"][0]["excluded"] == 1
+    other = {"XDG_CACHE_HOME": str(remote.folder / "other machine")}
+    assert remote.index(**other)["excluded"] == 1
+    assert json.loads(remote("index", "--json", "--include-all", **other).stdout)["sets"][0]["excluded"] == 0
+    assert remote.index()["excluded"] == 0
+
+
+def test_objects_that_change_or_go_are_masked(remote, local):
+    remote.index()
+    names = [key for key in remote.things if "/images/" in key]
+    changed, gone = names[2], names[5]
+    body = remote.things[changed].own
+    remote.things[changed] = remote.thing.of(body[:-1] + bytes([body[-1] ^ 1]))  # of the same size
+    del remote.things[gone]
+    letters = remote.folder / "letters.jsonl"
+    came = remote.run("--errors.masked", 1, "--dead_letter", letters)
+    reasons = came["failures"]["by_reason"]
+    assert reasons.keys() == {"media changed since indexing", "media missing"}
+    lines = [json.loads(line) for line in letters.read_text().splitlines()]
+    assert len(lines) == came["failures"]["masked"] == sum(reasons.values())
+    assert all(line["file"].endswith("train.jsonl") and "s3://" in line["file"] for line in lines)
+    # The index notices what has gone when it is asked to, and does not look at the others.
+    report = remote.index()
+    assert report["records"] == report["usable"]
+
+
+def test_missing_objects_are_unusable(remote):
+    names = [key for key in remote.things if "/images/" in key]
+    del remote.things[names[0]]
+    remote.things[names[1]].always = "access_denied"
+    report = remote.index()
+    assert {"media missing", "media that may not be read"} <= report["unusable"].keys()
+    assert "list" in report["unusable"]["media that may not be read"]["examples"][0]["message"]
+    words = report["unusable"]["media missing"]["examples"][0]
+    assert words["file"].startswith("s3://") or words["file"].startswith("...")
+    assert names[0].split("/")[-1] in words["message"]
+
+
+def test_faults_of_the_network_change_nothing(remote, local):
+    for number, (key, thing) in enumerate(remote.things.items()):
+        thing.faults = ["reset_in_body", "slow_down", "internal_error"][number % 3:]
+    assert remote.run()["digest"] == local["digest"]
+    for thing in remote.things.values():
+        thing.asked, thing.faults = 0, ["closed_before", "unavailable"]
+    came = remote.run()
+    assert came["digest"] == local["digest"] and came["state"] == local["state"]
+    assert came["store"]["retries"] >= came["store"]["throttles"] > 0 and came["store"]["retries_by_reason"]["throttle"] > 0
+
+
+def test_an_interrupt_ends_an_index_that_waits_for_the_store(remote, build):
+    for key, thing in remote.things.items():
+        thing.always = "" if key.endswith("jsonl") else "no_first_byte"
+    program = subprocess.Popen([build / "cli/stoker", "index", remote.config], env=remote.environment, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while not remote.asked() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert remote.asked()
+    program.send_signal(signal.SIGINT)
+    assert "interrupted" in program.communicate(timeout=60)[1] and program.returncode == 130
+
+
+def test_prices_become_an_estimate(remote):
+    came = remote.run("--set", "prices={request: 0.4, transfer: 20}")["store"]
+    assert abs(came["price"] - (came["requests"] * 0.4 / 1e3 + came["bytes"] * 20 / 1e9)) < 1e-9
+    assert came["price_per_million_samples"] > came["price"]
+
+
+def test_a_store_that_refuses_stops_with_words(remote):
+    wrong = remote("index", status=None, AWS_SECRET_ACCESS_KEY="not this one")
+    assert wrong.returncode != 0 and "not this one" not in wrong.stderr
+    assert "credentials" in wrong.stderr or "SignatureDoesNotMatch" in wrong.stderr
+    none = remote("run", status=None, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
+    assert none.returncode != 0 and "no credentials found" in none.stderr
+    remote.config.write_text(remote.config.read_text().replace(remote.bucket, "no-such-bucket"))
+    missing = remote("run", status=None)
+    assert missing.returncode != 0 and "no-such-bucket" in missing.stderr
+
+
+def test_a_manifest_may_name_only_what_is_allowed(remote, store):
+    key = remote.prefix + "train.jsonl"
+    records = [{"id": name, "image": image, "conversations": [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "ok"}]}
+               for name, image in (("other", "s3://other-bucket/x.png"), ("file", "/etc/passwd"), ("up", "../../../out.png"),
+                                   ("host", store.url + "/elsewhere/x.png?X-Amz-Signature=hush"),
+                                   ("link", "http://169.254.169.254/latest/meta-data/"))]
+    remote.things[key] = remote.thing.of("".join(json.dumps(r) + "\n" for r in records).encode())
+    done = remote("index", "--json", status=3)
+    report = json.loads(done.stdout)["sets"][0]
+    assert report["usable"] == 0 and "hush" not in done.stdout + done.stderr
+    words = json.dumps(report["unusable"])
+    assert "allow: ['s3://other-bucket']" in words and "allow: [/etc]" in words and "out of the bucket" in words
+    assert remote.asked() == 0
+
+
+def test_fetch_bench_measures_a_prefix(remote, stoker):
+    done = stoker("fetch-bench", remote.address, "--endpoint", remote.store.url, "--seconds", 1, "--most", 16, "--json", env=remote.environment)
+    said = json.loads(done.stdout)
+    assert said["objects"] == len(remote.things) and said["best_in_flight"] in (8, 16)
+    assert [level["in_flight"] for level in said["levels"]] == [8, 16]
+    for level in said["levels"]:
+        assert level["objects"] > 0 and level["failed"] == 0 and level["bytes"] > level["objects"]
+        assert 0 < level["first_byte"]["p50_ms"] <= level["whole"]["p99_ms"]
+    table = stoker("fetch-bench", remote.config, "--seconds", 1, "--most", 8, env=remote.environment).stdout
+    assert "objects/s" in table and "best: 8 in flight" in table and "fetch_ahead" in table
+    assert not any("media" in path.name for path in (remote.cache / "stoker").iterdir())
+    nothing = stoker("fetch-bench", remote.address + "none/", "--endpoint", remote.store.url, env=remote.environment, status=None)
+    assert nothing.returncode == 1 and "no object" in nothing.stderr
