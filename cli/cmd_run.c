@@ -353,6 +353,8 @@ static const char *verdict_of(const result *r)
         return image > text ? "the trainer waited for the CPU, for images most of all: more cores or "
                               "workers, or a lower max_pixels"
                             : "the trainer waited for the CPU, for text most of all: more cores or workers";
+    if (m->store.requests && cpu_share < 0.3)
+        return "the trainer waited for the store: `stoker fetch-bench` says what it gives; more fetch_ahead or prefetch, or a cache (docs/s3.md)";
     if (m->fetch.busy_ns > image + text)
         return "the trainer waited for bytes: a faster disk, or more fetch_ahead";
     if (m->budget_waits > m->micro_batches)

@@ -62,7 +62,7 @@ def flags_in_source(source):
     for path in sorted((source / "cli").glob("cmd_*.c")):
         text = path.read_text()
         for table, rows in re.findall(r"static const flag (\w+)_flags\[\] = \{(.*?)\{0\}\};", text, re.DOTALL):
-            found[table] = re.findall(r'\{"([a-z-]+)", (?:NULL|"[^"]*"), "', rows)
+            found[table.replace("_", "-")] = re.findall(r'\{"([a-z-]+)", (?:NULL|"[^"]*"), "', rows)
     return found
 
 

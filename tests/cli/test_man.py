@@ -17,7 +17,7 @@ def options(stoker):
 @pytest.fixture(scope="module")
 def flags(stoker):
     """The flags of each command, as its help lists them."""
-    commands = re.findall(r"^  (\w+) ", stoker("--help").stdout, re.MULTILINE)
+    commands = re.findall(r"^  ([\w-]+) ", stoker("--help").stdout, re.MULTILINE)
     assert len(commands) >= 8
     return {name: re.findall(r"^  (--\S+)", stoker(name, "--help").stdout, re.MULTILINE) for name in commands}
 
