@@ -173,6 +173,22 @@ def test_room_for_half_serves_half(stoker, store, pictures, remote):
     assert digest_of(stoker, config, *flags) == expected
 
 
+def test_the_set_that_is_drawn_most_stays(source, stoker, store, pictures, tmp_path):
+    """Room for a third of the pictures, and that third is drawn three times an epoch: only the others are asked for again."""
+    often, once = pictures[:RECORDS // 3], pictures[RECORDS // 3:]
+    for name, some in ("often", often), ("once", once):
+        set_of(source, tmp_path / name, [f"{store.url}/{p}" for p in some], "")
+    config = set_of(source, tmp_path / "both", [], f"allow: ['{store.url}']\ncache: {{path: {tmp_path / 'cache'}, bytes: {size_of(store, often)}}}\n")
+    data = "data:\n" + "".join(f"  - {{name: {n}, path: ../{n}/train.jsonl, epochs: {e}}}\n" for n, e in (("once", 1), ("often", 3)))
+    config.write_text(re.sub(r"(?s)data:\n.*?(?=batch|epochs|seed)", data, config.read_text()))
+    stoker("index", config)
+    digest_of(stoker, config)
+    for seed in 5, 6:
+        store.taken()
+        digest_of(stoker, config, "--seed", seed)
+        assert store.taken() == len(once)
+
+
 def test_a_changed_object_is_never_served_from_the_cache(stoker, store, pictures, remote):
     config, cache, expected = remote
     digest_of(stoker, config)
