@@ -25,7 +25,7 @@ static void print_longest(const stk_index_summary *s)
     printf("  longest            %12" PRIu64 "   tokens, %s:%" PRIu64 "\n", s->longest_tokens, s->longest_file,
            s->longest_line);
     if (s->longest_tokens <= s->max_tokens) return;
-    printf("      over max_tokens, which is %" PRIu64 ": %s; raise max_tokens, lower max_pixels, or split them\n",
+    printf("      over the limit of %" PRIu64 ": %s; raise max_tokens (packed: row_tokens), lower max_pixels, or split them\n",
            s->max_tokens, s->overlong_is_error ? "a run refuses them (overlong: error)" : "left out (overlong: drop)");
 }
 

@@ -347,7 +347,8 @@ static stk_status make_plan(making *m)
     if (o->shuffle) put_number(m, STK_STREAM_SEED, o->seed, NULL);
     else put_text(m, STK_STREAM_SEED, "-");
     put_text(m, STK_STREAM_LAYOUT, o->layout);
-    put_number(m, STK_STREAM_MAX_TOKENS, m->run->max_tokens, NULL);
+    /* Without what the row has room for: that is pad_to, or row_tokens. */
+    put_number(m, STK_STREAM_MAX_TOKENS, o->max_tokens ? o->max_tokens : m->run->model.max_tokens, NULL);
     put_number(m, STK_STREAM_PAD_TO, o->pad_to, "auto");
     put_number(m, STK_STREAM_PAD_MULTIPLE, o->pad_multiple, NULL);
     put_number(m, STK_STREAM_ROW_TOKENS, packed ? o->row_tokens : 0, "-");

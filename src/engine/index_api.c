@@ -39,7 +39,7 @@ static void explain(stk_index_summary *summary, const stk_run *run, const stk_ru
     char words[128] = "";
     const stk_record_facts *const record = &set->facts.record[r];
     if (size->reason == STK_REASON_OVERLONG) {
-        snprintf(words, sizeof words, "%u tokens, and max_tokens is %u", size->token_count, run->max_tokens);
+        snprintf(words, sizeof words, "%u tokens, over the limit of %u", size->token_count, run->max_tokens);
     } else if (size->reason == STK_REASON_UNTRAINED && set->facts.text[r].reason == STK_REASON_NONE) {
         snprintf(words, sizeof words, "no token of it has a label");
     } else if (record->reason == STK_REASON_NONE) {

@@ -43,7 +43,7 @@ static const stk_option_row rows[] = {
     {{"shuffle", "bool", "true", "", 0, 0, S, WHOLE_RUN, "a new order in each epoch, computed from seed; false: the order of the files"}, STK_KIND_BOOL, TOP(shuffle)},
     {{"seed", "int", "0", "", 0, INT64_MAX, S, WHOLE_RUN, "of the order"}, STK_KIND_INT, TOP(seed)},
     {{"layout", "choice", "padded", "padded | flat | packed", 0, 0, S, WHOLE_RUN, "a sample a row, padded to one length; joined into one row; or several samples in rows of row_tokens"}, STK_KIND_CHOICE, TOP(layout)},
-    {{"row_tokens", "int", "16384", "", 1, 1 << 30, S, WHOLE_RUN, "packed: length of each row"}, STK_KIND_INT, TOP(row_tokens)},
+    {{"row_tokens", "int", "16384", "", 1, 1 << 22, S, WHOLE_RUN, "packed: length of each row"}, STK_KIND_INT, TOP(row_tokens)},
     {{"segment_multiple", "int", "1", "", 1, 1 << 20, S, WHOLE_RUN, "packed: each sample's place is a multiple of it (tensor and context parallel)"}, STK_KIND_INT, TOP(segment_multiple)},
     {{"window", "int", "4096", "", 1, 1 << 20, S, WHOLE_RUN, "packed: samples that are packed together"}, STK_KIND_INT, TOP(window)},
     {{"weights", "choice", "samples", "samples | tokens", 0, 0, S, WHOLE_RUN, "what the weights of data sets are shares of"}, STK_KIND_CHOICE, TOP(weights)},

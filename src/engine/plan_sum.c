@@ -398,7 +398,7 @@ stk_status stk_plan_sum(stk_plan_view *view, const stk_plan_listener *listener, 
     s.supervised = stk_alloc_array(STK_TAG_PLAN, counts->steps, sizeof *s.supervised);
     b.step = stk_alloc_array(STK_TAG_PLAN, b.claim_steps * BLOCK_CLAIMS, sizeof *b.step);
     stk_status status = walkers && s.supervised && b.step
-        ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: the sums of %llu steps", (unsigned long long)counts->steps);
+        ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: the sums of %llu steps: lower steps or epochs", (unsigned long long)counts->steps);
     for (uint32_t i = 0; status == STK_OK && i < view->threads; i++) {
         if (i && i * b.claim_steps >= counts->steps) break; /* nothing left for it to do */
         status = stk_plan_walker_init(&walkers[i], view->run, err);

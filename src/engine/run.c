@@ -37,7 +37,7 @@ static stk_plan_config plan_config(const stk_run *run, const stk_options *option
                              .micro_batch = (uint64_t)options->micro_batch, .steps = (uint64_t)options->steps,
                              .epochs = (uint64_t)options->epochs, .shuffle = options->shuffle,
                              .weights_of_tokens = strcmp(options->weights, "tokens") == 0, .seed = (uint64_t)options->seed,
-                             .layout = run->form.layout, .max_tokens = run->max_tokens, .pad_to = (uint32_t)options->pad_to,
+                             .layout = run->rules->layout, .max_tokens = run->max_tokens, .pad_to = (uint32_t)options->pad_to,
                              .pad_multiple = (uint32_t)options->pad_multiple, .row_tokens = (uint32_t)options->row_tokens,
                              .segment_multiple = (uint32_t)options->segment_multiple, .window = (uint32_t)options->window,
                              .uneven_is_error = strcmp(options->uneven, "error") == 0, .balance = run->rules->balance,

@@ -14,7 +14,7 @@ struct stk_order {
     const stk_plan_config *config; /* the plan's, which owns this */
     stk_usable *usable;            /* one a data set */
     uint64_t *rows_before;         /* records of the sets before each that take part, set_count + 1 */
-    uint64_t not_selected;
+    uint64_t not_selected, overlong;
     bool in_file_order;   /* one set after the other */
     stk_blend *blend;     /* NULL when in_file_order */
     uint64_t epoch_parts; /* draws of an epoch, in parts of part_count */
@@ -34,6 +34,7 @@ typedef struct scan {
     void (*visit)(struct scan *scan, uint64_t first, uint64_t end);
     atomic_uint_fast64_t next;         /* chunk */
     atomic_uint_fast64_t usable_count; /* whether where lets them pass or not */
+    atomic_uint_fast64_t overlong;     /* left out for their length */
     atomic_uint_fast64_t refused;      /* the first over-long one that is an error; UINT64_MAX: none */
     atomic_uint_fast64_t tokens;
 } scan;
@@ -74,11 +75,12 @@ static void find_records(scan *s, uint64_t first, uint64_t end)
 
 static void find_usable(scan *s, uint64_t first, uint64_t end)
 {
-    uint64_t count = 0, refused = UINT64_MAX;
+    uint64_t count = 0, overlong = 0, refused = UINT64_MAX;
     stk_selection selection = {.where = s->set->where};
     for (uint64_t r = first; r < end; r++) {
         const stk_record_size size = size_of(s, r);
         const bool is_refused = size.reason == STK_REASON_OVERLONG && s->set->overlong_is_error;
+        overlong += size.reason == STK_REASON_OVERLONG;
         if (size.reason != STK_REASON_NONE && !is_refused) continue;
         count += !is_refused;
         if (!stk_selection_takes(&selection, &s->set->facts, r, &size, &s->set->pixels)) continue;
@@ -86,6 +88,7 @@ static void find_usable(scan *s, uint64_t first, uint64_t end)
         if (is_refused && refused == UINT64_MAX) refused = r;
     }
     atomic_fetch_add(&s->usable_count, count);
+    atomic_fetch_add(&s->overlong, overlong);
     uint64_t lowest = atomic_load(&s->refused);
     while (refused < lowest && !atomic_compare_exchange_weak(&s->refused, &lowest, refused)) {
     }
@@ -122,6 +125,7 @@ static stk_status find_set(stk_order *order, uint32_t set_index, stk_error *err)
             "lower max_pixels, or set overlong: drop or shrink",
             size_of(&s, refused).token_count, c->max_tokens);
     }
+    order->overlong += atomic_load(&s.overlong);
     order->not_selected += atomic_load(&s.usable_count) - usable->usable_count;
     order->rows_before[set_index + 1] = order->rows_before[set_index] + usable->usable_count;
     return STK_OK;
@@ -144,6 +148,11 @@ static stk_status check_sets(const stk_order *order, stk_error *err)
     if (all == 0 && order->not_selected)
         return stk_fail(err, STK_ERR_OPTION, "where leaves none of %llu usable records: widen it",
                         (unsigned long long)order->not_selected);
+    if (all == 0 && order->overlong)
+        return stk_fail(err, STK_ERR_OPTION,
+                        "no data set has a usable record, and %llu are over the limit of %u tokens: raise max_tokens (packed: row_tokens), "
+                        "lower max_pixels, or set overlong: shrink",
+                        (unsigned long long)order->overlong, c->max_tokens);
     if (all == 0)
         return stk_fail(err, STK_ERR_OPTION,
                         "no data set has a usable record: run `stoker index` to see why");
@@ -208,9 +217,11 @@ static stk_status find_rates(stk_order *order, stk_error *err)
                         "weight and epochs of data sets do not go together: use one of them");
     const uint64_t all = order->rows_before[c->set_count];
     order->part_count = weighted ? 1 : 1000;
-    order->epoch_parts = weighted ? all : 0;
+    stk_u128 parts = weighted ? all : 0;
     for (uint32_t i = 0; !weighted && i < c->set_count; i++)
-        order->epoch_parts += stk_order_set_records(order, i) * c->set[i].epochs_milli;
+        parts += (stk_u128)stk_order_set_records(order, i) * c->set[i].epochs_milli;
+    if (parts >= (stk_u128)1 << 62) return stk_fail(err, STK_ERR_OPTION, "an epoch is too long: lower the epochs of the data sets");
+    order->epoch_parts = (uint64_t)parts;
     if (order->epoch_parts < order->part_count)
         return stk_fail(err, STK_ERR_OPTION,
                         "an epoch has no whole sample: raise the epochs of the data sets");

@@ -296,7 +296,7 @@ static bool row_at(const stk_plan *plan, uint64_t epoch, uint64_t rows, uint64_t
         if (epoch < epochs && rows >= stk_plan_epoch_rows(plan, epoch)) return false;
         *row = stk_table_rows_before(plan->table, epoch) + rows;
     } else {
-        if (epoch > plan->row_count || rows > plan->row_count || rows >= stk_plan_epoch_rows(plan, epoch)) return false;
+        if (epoch > stk_order_epoch_of(plan->order, plan->row_count) || rows >= stk_plan_epoch_rows(plan, epoch)) return false;
         *row = stk_order_epoch_begin(plan->order, epoch) + rows;
     }
     return *row <= plan->row_count;

@@ -76,7 +76,7 @@ def test_a_clean_set_has_no_findings(docs):
     assert report["findings"] == {} and report["control_tokens"] == [] and report["unusable"] == {}
     assert report["refusal"] is None and report["excluded"] == 0
     words = docs().stdout
-    assert "first" not in words and "unusable" not in words and "left out" not in words and "over max_tokens" not in words
+    assert "first" not in words and "unusable" not in words and "left out" not in words and "over the limit" not in words
 
 
 def test_control_tokens_are_counted_by_who_types_them(docs):
@@ -265,7 +265,7 @@ def test_over_long_records_with_the_longest_and_the_limit(docs):
     assert report["longest"]["line"] == 3 and report["longest"]["tokens"] > 300 and report["max_tokens"] == 120
     assert [e["line"] for e in report["unusable"]["longer than max_tokens"]["examples"]][-2:] == [3, 4]
     words = docs().stdout
-    assert "over max_tokens, which is 120: left out (overlong: drop)" in words
+    assert "over the limit of 120: left out (overlong: drop)" in words
     assert "a run refuses them (overlong: error)" in docs("index", "--overlong", "error").stdout
     assert report["refusal"] is None                                    # a choice of the run, with an option of its own
 

@@ -322,12 +322,23 @@ static void passes_and_records_of_each_set_are_counted(void)
     stk_plan_close(&view);
 }
 
-static void samples_that_are_too_long_are_counted(void)
+/* What the index calls usable takes part, by the limit of this run. */
+static uint64_t usable_by_the_index(void)
 {
-    setup();
+    stk_index_report *report = NULL;
+    stk_error err;
+    CHECK_OK(stk_index_build(&report, &options, NULL, &err), err);
+    const uint64_t usable = stk_index_report_at(report, 0)->usable;
+    stk_index_report_destroy(report);
+    return usable;
+}
+
+/* `limit`, of 48 tokens, is over less than some samples have. */
+static void expect_too_long(const char *limit)
+{
     set("min_pixels", "1024");
     set("errors.unusable", "1");
-    set("max_tokens", "48");
+    set(limit, "48");
     stk_plan_counts counts;
     stk_plan_set_counts dropped, shrunk;
     stk_error err;
@@ -338,6 +349,8 @@ static void samples_that_are_too_long_are_counted(void)
     CHECK(dropped.overlong_records > 0);
     CHECK_INT(dropped.overlong_records + dropped.records, TINY_RECORDS);
     CHECK_INT(dropped.shrunk_records, 0);
+    CHECK_INT(usable_by_the_index(), dropped.records);
+    CHECK_INT(counts.samples, dropped.records * (uint64_t)options.epochs);
 
     set("overlong", "shrink");
     view = open_plan(1);
@@ -347,6 +360,17 @@ static void samples_that_are_too_long_are_counted(void)
     CHECK(shrunk.shrunk_records > 0);
     CHECK_INT(shrunk.shrunk_records + shrunk.overlong_records, dropped.overlong_records);
     CHECK_INT(shrunk.records, dropped.records + shrunk.shrunk_records);
+    CHECK_INT(usable_by_the_index(), shrunk.records);
+}
+
+static void samples_that_are_too_long_are_counted(void)
+{
+    setup();
+    expect_too_long("max_tokens");
+    setup();
+    expect_too_long("pad_to");
+    setup_packed();
+    expect_too_long("row_tokens");
 }
 
 /* Bytes are those of the files that the samples name, each time they are named. */

@@ -118,7 +118,7 @@ static void options_read_only_what_depends_on_them(void)
     s = build(&options);
     CHECK_INT(s.records_parsed + s.media_headers_read + s.texts_encoded, 0);
     CHECK(s.unusable_by_reason[STK_REASON_OVERLONG] > 0);
-    CHECK_HAS(s.example[STK_REASON_OVERLONG][0].message, "max_tokens is 64");
+    CHECK_HAS(s.example[STK_REASON_OVERLONG][0].message, "over the limit of 64");
     CHECK_INT(s.usable + s.unusable_by_reason[STK_REASON_OVERLONG], s.records);
     stk_options_deinit(&options);
 }

@@ -313,6 +313,7 @@ static void what_is_no_value_is_refused(void)
     expect_refused("batch:\n", 1, "whole number");
     expect_refused("batch: 0\n", 1, "out of range");
     expect_refused("batch: -4\n", 1, "out of range");
+    expect_refused("row_tokens: 1073741824\n", 1, "out of range: 1 to 4194304"); /* a packer of that many lists would take gigabytes */
     expect_refused("batch: 9223372036854775808\n", 1, "whole number");
     expect_refused("batch: 99999999999999999999999999999\n", 1, "whole number");
     expect_refused("batch: \"4\\0\"\n", 1, "whole number");

@@ -337,6 +337,23 @@ static void a_position_names_its_step(void)
     close_plan(plan);
 }
 
+/* The first row of an epoch so far out that its number does not fit is no row of the run, though its low bits may be one. */
+static void a_position_beyond_the_longest_run_is_none(void)
+{
+    static made_set one;
+    const stk_plan_set set = make_set(&one, 100, "one");
+    stk_plan_config config = config_of(&set, 1);
+    batch_of_8.batch = 12;
+    config.steps = (uint64_t)1 << 58;
+    stk_plan *const plan = plan_of(&config);
+    const uint64_t of_epoch = stk_plan_epoch_rows(plan, 0), epoch = UINT64_MAX / of_epoch + 1;
+    CHECK(epoch < stk_plan_row_count(plan));
+    stk_error err;
+    uint64_t step;
+    for (uint64_t rows = 0; rows < of_epoch; rows++) CHECK_INT(stk_plan_step_at(plan, epoch, rows, &step, &err), STK_ERR_STATE);
+    close_plan(plan);
+}
+
 static void a_padded_row_has_the_length_asked_for(void)
 {
     static made_set one;
@@ -373,7 +390,8 @@ static void what_cannot_be_planned_is_refused(void)
     stk_plan_config config = config_of(&set, 1);
     config.max_tokens = 10;
     CHECK_INT(stk_plan_create(&plan, &config, &err), STK_ERR_OPTION);
-    CHECK_HAS(err.message, "no data set has a usable record");
+    CHECK_HAS(err.message, "no data set has a usable record, and");
+    CHECK_HAS(err.message, "over the limit of 10 tokens: raise max_tokens");
     CHECK(plan == NULL);
 
     config.max_tokens = 60;
@@ -465,7 +483,7 @@ int main(int argc, char **argv)
     TEST_MAIN(argc, argv, TEST(the_kth_usable_record_is_found_without_a_list), TEST(threads_find_the_same_records),
               TEST(every_usable_sample_is_planned_once_per_epoch), TEST(a_step_does_not_depend_on_ranks_or_micro_batch),
               TEST(without_shuffle_the_order_is_the_files), TEST(shuffles_differ_by_seed_and_epoch),
-              TEST(a_position_names_its_step), TEST(a_padded_row_has_the_length_asked_for),
+              TEST(a_position_names_its_step), TEST(a_position_beyond_the_longest_run_is_none), TEST(a_padded_row_has_the_length_asked_for),
               TEST(what_cannot_be_planned_is_refused), TEST(target_sizes_are_those_of_the_reference),
               TEST(target_sizes_of_qwen_vl_utils_are_its_own));
 }
