@@ -10,7 +10,8 @@ extern "C" {
 #endif
 
 /* Where a build stands.  Called from the building thread, at most some times a second; returning false stops the
- * build (STK_ERR_INTERRUPTED), which goes on from there next time. */
+ * build (STK_ERR_INTERRUPTED), which goes on from there next time.  What opens an index to plan a run goes on to call it while it
+ * plans, with the name of a data set or "plan". */
 typedef struct stk_index_progress {
     bool (*report)(void *context, const char *set, const char *phase, uint64_t done, uint64_t total);
     void *context;

@@ -61,9 +61,10 @@ typedef struct stk_forecast {
     size_t whole_bytes;  /* and a medium that is read whole for its header */
 } stk_forecast;
 
-/* Over steps first_step .. end_step - 1, from recipes alone; with index: stream from the options' limits and the sizes of the records. */
+/* Over steps first_step .. end_step - 1, from recipes alone; with index: stream from the options' limits and the sizes of the records.
+ * watch may be NULL. */
 stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks,
-                             uint64_t first_step, uint64_t end_step, stk_error *err) STK_MUST_USE;
+                             uint64_t first_step, uint64_t end_step, stk_watch *watch, stk_error *err) STK_MUST_USE;
 
 /* Of one micro-batch of a run with index: stream, whose facts are found for it. */
 stk_status stk_forecast_drawn(stk_forecast *forecast, const stk_run *run, uint64_t step, uint32_t rank, uint32_t world,

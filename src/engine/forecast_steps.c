@@ -22,6 +22,7 @@ typedef struct walk {
     const stk_run *run;
     stk_engine_ranks ranks;
     uint64_t end_step, claim_steps;
+    stk_watch *watch;
     atomic_uint_fast64_t next;
     pthread_mutex_t lock; /* guards the rest */
     stk_forecast largest;
@@ -76,9 +77,11 @@ static void walk_steps(void *context)
     stk_pool_init(&pool, STK_TAG_PLAN);
     uint64_t step = 0;
     stk_status status = stk_plan_scratch_create(&scratch, w->run->plan, &error);
-    for (uint64_t first; status == STK_OK && (first = atomic_fetch_add(&w->next, w->claim_steps)) < w->end_step;)
+    for (uint64_t first; status == STK_OK && (first = atomic_fetch_add(&w->next, w->claim_steps)) < w->end_step;) {
         for (step = first; status == STK_OK && step < first + w->claim_steps && step < w->end_step; step++)
             status = add_step(&largest, w, step, scratch, &pool, &error);
+        if (!stk_watch_goes_on(w->watch, "plan", "memory", first, w->end_step)) break;
+    }
     if (status < 0) fail_walk(w, step, status, &error);
     stk_plan_scratch_destroy(scratch);
     stk_pool_deinit(&pool);
@@ -88,10 +91,10 @@ static void walk_steps(void *context)
 }
 
 stk_status stk_forecast_steps(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks, uint64_t first_step, uint64_t end_step,
-                              uint32_t threads, stk_error *err)
+                              uint32_t threads, stk_watch *watch, stk_error *err)
 {
     *forecast = (stk_forecast){0};
-    walk w = {.run = run, .ranks = ranks, .end_step = end_step, .next = first_step};
+    walk w = {.run = run, .ranks = ranks, .end_step = end_step, .next = first_step, .watch = watch};
     uint64_t most = 1;
     for (uint32_t i = 0; i < run->rules->batch_count; i++)
         if (run->rules->batch[i].batch > most) most = run->rules->batch[i].batch;
@@ -100,6 +103,7 @@ stk_status stk_forecast_steps(stk_forecast *forecast, const stk_run *run, stk_en
     pthread_mutex_init(&w.lock, NULL);
     stk_parallel(threads < claims ? threads : (uint32_t)claims, walk_steps, &w);
     pthread_mutex_destroy(&w.lock);
+    STK_TRY(stk_watch_status(watch, err));
     if (w.status < 0) {
         if (err) *err = w.error;
         return w.status;
@@ -175,12 +179,12 @@ static bool read_file(stk_forecast *forecast, const char *path, const char *key)
     return good;
 }
 
-stk_status stk_forecast_run(stk_forecast *forecast, const stk_run *run, uint32_t world, const char *file, uint32_t threads, stk_error *err)
+stk_status stk_forecast_run(stk_forecast *forecast, const stk_run *run, uint32_t world, const char *file, uint32_t threads, stk_watch *watch, stk_error *err)
 {
     char key[33] = "", text[FILE_BYTES_MAX];
     if (file) find_key(key, run, world);
     if (key[0] && read_file(forecast, file, key)) return STK_OK;
-    STK_TRY(stk_forecast_steps(forecast, run, (stk_engine_ranks){0, world, world}, 0, stk_plan_step_count(run->plan), threads, err));
+    STK_TRY(stk_forecast_steps(forecast, run, (stk_engine_ranks){0, world, world}, 0, stk_plan_step_count(run->plan), threads, watch, err));
     /* One that cannot be saved costs time, not a run. */
     if (key[0]) (void)!stk_file_save(file, text, write_text(text, forecast, key), NULL);
     return STK_OK;

@@ -86,10 +86,10 @@ static stk_status find_one(stk_lane *lane, const stk_span *part, stk_forecast *f
     lane->pass_count = 1;
     if (lane->run->stream)
         return stk_forecast_drawn(forecast, lane->run, part->step, ranks->first_rank, ranks->world, part->micro, err);
-    return stk_forecast_make(forecast, lane->run, *ranks, part->step, part->step + 1, err);
+    return stk_forecast_make(forecast, lane->run, *ranks, part->step, part->step + 1, NULL, err);
 }
 
-static stk_status find_span(stk_lane *lane, const stk_span *part, stk_forecast *forecast, stk_error *err)
+static stk_status find_span(stk_lane *lane, const stk_span *part, stk_forecast *forecast, stk_watch *watch, stk_error *err)
 {
     const stk_plan *const plan = lane->run->plan;
     const stk_engine_ranks *const ranks = &lane->engine->ranks;
@@ -102,7 +102,7 @@ static stk_status find_span(stk_lane *lane, const stk_span *part, stk_forecast *
     if (stk_mul_overflows(&micros, stk_plan_micros_before(plan, step_count, ranks->world) - lane->first_number, ranks->rank_count))
         return stk_fail(err, STK_ERR_OPTION, "the run is too long: lower steps or epochs");
     lane->pass_count = micros;
-    return stk_forecast_make(forecast, lane->run, *ranks, 0, step_count, err);
+    return stk_forecast_make(forecast, lane->run, *ranks, 0, step_count, watch, err);
 }
 
 /* --- open and close --- */
@@ -117,7 +117,9 @@ stk_status stk_lane_open_run(stk_lane *lane, const stk_options *options, const s
     lane->errors_unusable = part->one ? 1 : options->errors_unusable;
     STK_TRY(stk_run_open(&lane->run, options, progress, err));
     STK_TRY(stk_plan_check_world(lane->run->plan, lane->engine->ranks.world, err));
-    return find_span(lane, part, forecast, err);
+    stk_watch watch;
+    stk_run_watch(&watch, progress);
+    return find_span(lane, part, forecast, &watch, err);
 }
 
 static void open_readers(stk_lane *lane)

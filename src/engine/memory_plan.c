@@ -192,16 +192,16 @@ static uint32_t workers_auto(void)
 }
 
 stk_status stk_forecast_make(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks,
-                             uint64_t first_step, uint64_t end_step, stk_error *err)
+                             uint64_t first_step, uint64_t end_step, stk_watch *watch, stk_error *err)
 {
     *forecast = (stk_forecast){0};
     if (run->stream) return forecast_limits(forecast, run, most_rows(run, ranks.world, first_step, end_step), err);
     if (first_step > 0 || end_step < stk_plan_step_count(run->plan))
-        return stk_forecast_steps(forecast, run, ranks, first_step, end_step, workers_auto(), err);
+        return stk_forecast_steps(forecast, run, ranks, first_step, end_step, workers_auto(), watch, err);
     char file[PATH_MAX];
     snprintf(file, sizeof file, "%s.stoker-memory-%.8s-%u", run->stem, run->fingerprint.whole, ranks.world);
     const bool kept = stk_plan_row_count(run->plan) >= KEPT_ROWS;
-    return stk_forecast_run(forecast, run, ranks.world, kept ? file : NULL, workers_auto(), err);
+    return stk_forecast_run(forecast, run, ranks.world, kept ? file : NULL, workers_auto(), watch, err);
 }
 
 /* --- the budget --- */

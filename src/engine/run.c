@@ -244,7 +244,12 @@ static void set_cache_values(stk_run *run)
     }
 }
 
-static stk_status open_plan(stk_run *run, const stk_options *options, stk_error *err)
+void stk_run_watch(stk_watch *watch, const stk_index_progress *progress)
+{
+    stk_watch_init(watch, progress ? progress->report : NULL, progress ? progress->context : NULL);
+}
+
+static stk_status open_plan(stk_run *run, const stk_options *options, const stk_index_progress *progress, stk_error *err)
 {
     for (uint32_t i = 0; i < run->set_count; i++) {
         const stk_set_rules *const rules = run->set[i].rules;
@@ -259,6 +264,9 @@ static stk_status open_plan(stk_run *run, const stk_options *options, stk_error 
     snprintf(file, sizeof file, "%s.stoker-plan-%.8s", run->stem, run->fingerprint.whole);
     memcpy(config.table_key, run->fingerprint.whole, sizeof config.table_key);
     config.table_file = file;
+    stk_watch watch;
+    stk_run_watch(&watch, progress);
+    config.watch = &watch;
     return stk_plan_create(&run->plan, &config, err);
 }
 
@@ -272,7 +280,7 @@ stk_status stk_run_open(stk_run **out, const stk_options *options, const stk_ind
     for (uint32_t i = 0; status == STK_OK && !run->stream && i < run->set_count; i++)
         status = stk_unusable_check(run, &run->set[i], options->errors_unusable, err);
     if (!run->stream) stk_remote_rest(run->rules->remote);
-    if (status == STK_OK) status = open_plan(run, options, err);
+    if (status == STK_OK) status = open_plan(run, options, progress, err);
     if (status < 0) {
         stk_run_release(run);
         *out = NULL;

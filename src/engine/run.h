@@ -59,6 +59,9 @@ stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t
 /* Threads that options allow: workers, or one a CPU. */
 int stk_run_thread_count(const stk_options *options);
 
+/* What is planned when an index is open goes on as its progress says; progress may be NULL. */
+void stk_run_watch(stk_watch *watch, const stk_index_progress *progress);
+
 /* Prepare, open all indexes, refuse data sets with too many unusable records, plan.  progress may be NULL. */
 stk_status stk_run_open(stk_run **out, const stk_options *options, const stk_index_progress *progress,
                         stk_error *err) STK_MUST_USE;

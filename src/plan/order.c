@@ -43,14 +43,17 @@ static void scan_chunks(void *context)
 {
     scan *const s = context;
     const uint64_t count = s->set->facts.record_count;
-    for (uint64_t first; (first = CHUNK * atomic_fetch_add(&s->next, 1)) < count;)
+    for (uint64_t first; (first = CHUNK * atomic_fetch_add(&s->next, 1)) < count;) {
         s->visit(s, first, first + CHUNK < count ? first + CHUNK : count);
+        if (!stk_watch_goes_on(s->config->watch, s->set->name, "plan", first, count)) return;
+    }
 }
 
-static void run_scan(scan *s)
+static stk_status run_scan(scan *s, stk_error *err)
 {
     const uint64_t chunks = s->set->facts.record_count / CHUNK + 1;
     stk_parallel(s->config->threads < chunks ? s->config->threads : (uint32_t)chunks, scan_chunks, s);
+    return stk_watch_status(s->config->watch, err);
 }
 
 static stk_record_size size_of(const scan *s, uint64_t record_index)
@@ -113,7 +116,7 @@ static stk_status find_set(stk_order *order, uint32_t set_index, stk_error *err)
               .usable = usable,
               .visit = c->stream ? find_records : find_usable,
               .refused = UINT64_MAX};
-    run_scan(&s);
+    STK_TRY(run_scan(&s, err));
     stk_usable_count(usable);
     if (set->first) stk_usable_cut(usable, set->first);
     const uint64_t refused = atomic_load(&s.refused);
@@ -168,14 +171,15 @@ static stk_status check_sets(const stk_order *order, stk_error *err)
 /* --- rates --- */
 
 /* Mean tokens of a set's records, for weights by tokens; a sum over all that take part. */
-static double mean_tokens(const stk_order *order, uint32_t set_index)
+static stk_status find_mean_tokens(double *mean, const stk_order *order, uint32_t set_index, stk_error *err)
 {
     scan s = {.config = order->config,
               .set = &order->config->set[set_index],
               .usable = &order->usable[set_index],
               .visit = sum_tokens};
-    run_scan(&s);
-    return (double)atomic_load(&s.tokens) / (double)stk_order_set_records(order, set_index);
+    STK_TRY(run_scan(&s, err));
+    *mean = (double)atomic_load(&s.tokens) / (double)stk_order_set_records(order, set_index);
+    return STK_OK;
 }
 
 /* Weights as whole numbers: in millionths, so that 0.7 and 0.3 are 7 to 3; of tokens, as shares of 2^40. */
@@ -184,8 +188,11 @@ static stk_status weigh(const stk_order *order, uint64_t *rate, stk_error *err)
     const stk_plan_config *const c = order->config;
     double largest = 0, *const weight = stk_alloc_array(STK_TAG_PLAN, c->set_count, sizeof *weight);
     if (!weight) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a blend");
-    for (uint32_t i = 0; i < c->set_count; i++) {
-        weight[i] = c->set[i].weight / (c->weights_of_tokens ? mean_tokens(order, i) : 1);
+    stk_status status = STK_OK;
+    for (uint32_t i = 0; status == STK_OK && i < c->set_count; i++) {
+        double mean = 1;
+        if (c->weights_of_tokens) status = find_mean_tokens(&mean, order, i, err);
+        weight[i] = c->set[i].weight / mean;
         if (weight[i] > largest) largest = weight[i];
     }
     const double unit = c->weights_of_tokens ? 0x1p40 / largest : 1e6;
@@ -196,6 +203,7 @@ static stk_status weigh(const stk_order *order, uint64_t *rate, stk_error *err)
         rate[i] = in_range ? (uint64_t)scaled : 0;
     }
     stk_free(weight);
+    if (status < 0) return status;
     return in_range
                ? STK_OK
                : stk_fail(err, STK_ERR_OPTION, "weights must lie within a factor of 10^9, from 0.000001 on");

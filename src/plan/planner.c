@@ -116,6 +116,7 @@ stk_status stk_plan_create(stk_plan **out, const stk_plan_config *config, stk_er
         stk_plan_destroy(plan);
         return status;
     }
+    plan->config.watch = NULL;
     *out = plan;
     return STK_OK;
 }

@@ -11,6 +11,7 @@
 #define STK_PLAN_PLANNER_H
 
 #include "base/memory.h"
+#include "base/watch.h"
 #include "plan/where.h"
 #include "schema/derive.h"
 #include "schema/recipe.h"
@@ -56,6 +57,7 @@ typedef struct stk_plan_config {
     uint32_t threads;        /* for tables, > 0 */
     const char *table_file;  /* packed: the tables' cache; NULL: none.  Outlives create */
     uint8_t table_key[16];   /* what the tables follow from */
+    stk_watch *watch;        /* asked while the plan is made; NULL: none.  Outlives create */
 } stk_plan_config;
 
 typedef struct stk_plan stk_plan;
@@ -70,7 +72,7 @@ uint32_t stk_plan_sample_tokens(const stk_plan_config *config);
 
 /* Finds what takes part, and how many rows each epoch has.
  *
- * Failure: STK_ERR_OPTION (no usable record; a combination that cannot be), with overlong_is_error STK_ERR_RECORD naming the
+ * Failure: STK_ERR_INTERRUPTED (the watch's owner stopped it), STK_ERR_OPTION (no usable record; a combination that cannot be), with overlong_is_error STK_ERR_RECORD naming the
  * first over-long record's file and line, of those that where and first let pass. */
 stk_status stk_plan_create(stk_plan **out, const stk_plan_config *config, stk_error *err) STK_MUST_USE;
 void stk_plan_destroy(stk_plan *plan); /* NULL is fine */

@@ -45,6 +45,7 @@ static void count_windows(void *context)
     for (uint64_t w; (w = atomic_fetch_add(&c->next, 1)) < c->window_count;) {
         stk_window_load(&window, c->order, c->epoch, w);
         c->rows[w] = window.row_count;
+        if (!stk_watch_goes_on(c->config->watch, "plan", "packing", w, c->window_count)) break;
     }
     stk_window_deinit(&window);
 }
@@ -55,6 +56,7 @@ static stk_status count_epoch(const stk_plan_config *config, const stk_order *or
     counting c = {.config = config, .order = order, .epoch = epoch, .window_count = rows->window_count,
                   .rows = rows->rows_before + 1};
     stk_parallel(config->threads < rows->window_count ? config->threads : (uint32_t)rows->window_count, count_windows, &c);
+    STK_TRY(stk_watch_status(config->watch, err));
     if (atomic_load(&c.status) < 0) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the windows of an epoch");
     for (uint64_t w = 0; w < rows->window_count; w++) rows->rows_before[w + 1] += rows->rows_before[w];
     return STK_OK;

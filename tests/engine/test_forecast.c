@@ -65,13 +65,13 @@ static void threads_find_the_same_largest(void)
         for (uint32_t threads = 1; threads <= 100; threads = threads * 3 + 1) {
             stk_forecast forecast;
             stk_error err;
-            CHECK_OK(stk_forecast_steps(&forecast, run, cases[i], 0, stk_plan_step_count(run->plan), threads, &err), err);
+            CHECK_OK(stk_forecast_steps(&forecast, run, cases[i], 0, stk_plan_step_count(run->plan), threads, NULL, &err), err);
             CHECK(same(&forecast, &expected));
         }
     }
     stk_forecast forecast;
     stk_error err;
-    CHECK_INT(stk_forecast_steps(&forecast, run, cases[0], stk_plan_step_count(run->plan), stk_plan_step_count(run->plan) + 3, 4, &err), STK_ERR_USAGE);
+    CHECK_INT(stk_forecast_steps(&forecast, run, cases[0], stk_plan_step_count(run->plan), stk_plan_step_count(run->plan) + 3, 4, NULL, &err), STK_ERR_USAGE);
     CHECK_HAS(err.message, "no micro-batch");
 }
 
@@ -98,8 +98,30 @@ static stk_forecast forecast_of(uint32_t world)
 {
     stk_forecast forecast;
     stk_error err;
-    CHECK_OK(stk_forecast_run(&forecast, run, world, file, 2, &err), err);
+    CHECK_OK(stk_forecast_run(&forecast, run, world, file, 2, NULL, &err), err);
     return forecast;
+}
+
+static bool had_enough(void *context, const char *of, const char *phase, uint64_t done, uint64_t total)
+{
+    (void)context;
+    CHECK_STR(of, "plan");
+    CHECK_STR(phase, "memory");
+    CHECK(done < total);
+    return false;
+}
+
+static void a_forecast_can_be_stopped(void)
+{
+    setup("stopped", 2500, 1);
+    stk_watch watch;
+    stk_watch_init(&watch, had_enough, NULL);
+    watch.reported_ns = 0; /* due at once */
+    stk_forecast forecast;
+    stk_error err;
+    CHECK_INT(stk_forecast_run(&forecast, run, 1, file, 1, &watch, &err), STK_ERR_INTERRUPTED);
+    CHECK_HAS(err.message, "stopped");
+    CHECK_MSG(access(file, F_OK) != 0, "what was not finished is not kept");
 }
 
 /* Numbers that are read back are those of the file, which a mark in it shows. */
@@ -187,6 +209,6 @@ static void a_long_run_keeps_its_forecast(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(threads_find_the_same_largest), TEST(a_forecast_is_kept_and_read_back),
+    TEST_MAIN(argc, argv, TEST(threads_find_the_same_largest), TEST(a_forecast_can_be_stopped), TEST(a_forecast_is_kept_and_read_back),
               TEST(what_is_no_such_file_is_worked_out_anew), TEST(a_long_run_keeps_its_forecast));
 }

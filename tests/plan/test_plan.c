@@ -434,6 +434,59 @@ static void what_cannot_be_planned_is_refused(void)
     close_plan(plan);
 }
 
+/* An owner who has had enough when asked for the `left`-th time; asked at every piece, however soon it comes. */
+typedef struct owner {
+    stk_watch watch;
+    int left, asked;
+    bool packing;
+} owner;
+
+static bool ask_owner(void *context, const char *of, const char *phase, uint64_t done, uint64_t total)
+{
+    owner *const o = context;
+    CHECK(of[0] && done < total);
+    o->watch.reported_ns = 0;
+    o->packing = strcmp(phase, "packing") == 0;
+    o->asked++;
+    return --o->left > 0;
+}
+
+/* Stopped at any piece, nothing is made, and it is said; an owner who waits gets the plan of one who does not ask. */
+static void a_plan_in_the_making_can_be_stopped(void)
+{
+    static made_set one, two;
+    const stk_plan_set sets[] = {make_set(&one, 500, "one"), make_set(&two, 300, "two")};
+    stk_plan_config config = config_of(sets, 2);
+    config.layout = STK_LAYOUT_PACKED;
+    config.epochs = 3;
+    stk_plan *const undisturbed = plan_of(&config);
+    for (config.threads = 1; config.threads <= 3; config.threads++) {
+        stk_status status = STK_ERR_INTERRUPTED;
+        bool while_packing = false;
+        int left = 0;
+        while (status != STK_OK) {
+            owner o = {.left = ++left};
+            stk_watch_init(&o.watch, ask_owner, &o);
+            o.watch.reported_ns = 0;
+            config.watch = &o.watch;
+            stk_plan *plan;
+            stk_error err;
+            status = stk_plan_create(&plan, &config, &err);
+            if (status == STK_OK) CHECK(o.asked < left);
+            else CHECK_INT(o.asked, left);
+            CHECK((plan == NULL) == (status != STK_OK));
+            if (plan) CHECK_INT(stk_plan_row_count(plan), stk_plan_row_count(undisturbed));
+            stk_plan_destroy(plan);
+            if (status == STK_OK) break;
+            CHECK_INT(status, STK_ERR_INTERRUPTED);
+            while_packing = while_packing || o.packing;
+        }
+        CHECK(left > 2);
+        if (config.threads == 1) CHECK(while_packing); /* helpers may leave none of it to the owner's thread */
+    }
+    stk_plan_destroy(undisturbed);
+}
+
 /* The size rule: cells of spec-qwen3vl.md section 1.3. */
 static void target_sizes_are_those_of_the_reference(void)
 {
@@ -484,6 +537,6 @@ int main(int argc, char **argv)
               TEST(every_usable_sample_is_planned_once_per_epoch), TEST(a_step_does_not_depend_on_ranks_or_micro_batch),
               TEST(without_shuffle_the_order_is_the_files), TEST(shuffles_differ_by_seed_and_epoch),
               TEST(a_position_names_its_step), TEST(a_position_beyond_the_longest_run_is_none), TEST(a_padded_row_has_the_length_asked_for),
-              TEST(what_cannot_be_planned_is_refused), TEST(target_sizes_are_those_of_the_reference),
+              TEST(what_cannot_be_planned_is_refused), TEST(a_plan_in_the_making_can_be_stopped), TEST(target_sizes_are_those_of_the_reference),
               TEST(target_sizes_of_qwen_vl_utils_are_its_own));
 }
