@@ -73,7 +73,7 @@ static const stk_option *find_set_option(const char *name)
 
 /* On a command line a path starts from the working folder; in a configuration, from the configuration's own.
  */
-static int apply_option(invocation *in, const stk_option *option, const char *name, const char *value)
+static int apply_option(const command *c, stk_options *options, const stk_option *option, const char *name, const char *value)
 {
     stk_error err;
     char absolute[2 * PATH_MAX], folder[PATH_MAX];
@@ -82,12 +82,32 @@ static int apply_option(invocation *in, const stk_option *option, const char *na
                          strcmp(value, "null") != 0;
     if (is_path) {
         if (!getcwd(folder, sizeof folder))
-            return usage_error(in->command, "the working folder is gone: give absolute paths");
+            return usage_error(c, "the working folder is gone: give absolute paths");
         if ((size_t)snprintf(absolute, sizeof absolute, "%s/%s", folder, value) >= sizeof absolute)
-            return usage_error(in->command, "--%s: the path is too long", name);
+            return usage_error(c, "--%s: the path is too long", name);
         value = absolute;
     }
-    return stk_options_set(&in->options, name, value, &err) < 0 ? fail_with(&err) : EXIT_DONE;
+    return stk_options_set(options, name, value, &err) < 0 ? fail_with(&err) : EXIT_DONE;
+}
+
+/* KEY=VALUE of --set. */
+static int apply_set(const command *c, stk_options *options, const char *flag_name, const char *value)
+{
+    char option[256];
+    const char *const equals = strchr(value, '=');
+    if (!equals || equals == value || (size_t)(equals - value) >= sizeof option)
+        return usage_error(c, "--%s takes KEY=VALUE, not %s", flag_name, value);
+    memcpy(option, value, (size_t)(equals - value));
+    option[equals - value] = 0;
+    return apply_option(c, options, find_set_option(option), option, equals + 1);
+}
+
+int apply_sets(const invocation *in, const char *name, stk_options *options)
+{
+    int status = EXIT_DONE;
+    for (int i = 0; status == EXIT_DONE && i < in->flag_count; i++)
+        if (strcmp(in->flag_name[i], name) == 0) status = apply_set(in->command, options, name, in->flag_value[i]);
+    return status;
 }
 
 static int apply_flags(invocation *in)
@@ -95,17 +115,8 @@ static int apply_flags(invocation *in)
     int status = EXIT_DONE;
     for (int i = 0; status == EXIT_DONE && i < in->flag_count; i++) {
         const char *const name = in->flag_name[i], *const value = in->flag_value[i];
-        char option[256];
-        if (strcmp(name, "set") == 0) {
-            const char *const equals = strchr(value, '=');
-            if (!equals || equals == value || (size_t)(equals - value) >= sizeof option)
-                return usage_error(in->command, "--set takes KEY=VALUE, not %s", value);
-            memcpy(option, value, (size_t)(equals - value));
-            option[equals - value] = 0;
-            status = apply_option(in, find_set_option(option), option, equals + 1);
-        } else if (!find_flag(in->command, name)) {
-            status = apply_option(in, find_option(name), name, value);
-        }
+        if (strcmp(name, "set") == 0) status = apply_set(in->command, &in->options, name, value);
+        else if (!find_flag(in->command, name)) status = apply_option(in->command, &in->options, find_option(name), name, value);
     }
     return status;
 }

@@ -196,22 +196,25 @@ static int diff_steps(side sides[2])
     return diff_numbers("", "the number of steps", a, b) ? DIFF_DIFFERENT : DIFF_EQUAL;
 }
 
-static int open_side(side *s, const char *path, uint32_t ranks)
+/* own: the flag that sets options of this side alone. */
+static int open_side(side *s, const invocation *in, const char *path, const char *own, uint32_t ranks)
 {
     stk_error err;
     const stk_index_progress progress = index_progress();
+    const char *const split = flag_of(in, "split");
     s->options = (stk_options)STK_OPTIONS_INIT;
-    if (stk_options_read(&s->options, path, &err) < 0 || stk_plan_open(&s->view, &s->options, ranks, &progress, &err) < 0)
-        return fails_with(&err);
+    if (stk_options_read(&s->options, path, &err) < 0 || (split && stk_options_split(&s->options, split, &err) < 0)) return fails_with(&err);
+    if (apply_sets(in, "set", &s->options) != EXIT_DONE || apply_sets(in, own, &s->options) != EXIT_DONE) return DIFF_FAILED;
+    if (stk_plan_open(&s->view, &s->options, ranks, &progress, &err) < 0) return fails_with(&err);
     stk_plan_info_get(s->view, &s->info);
     return DIFF_EQUAL;
 }
 
-static int diff_plans(const char *a, const char *b, uint32_t ranks)
+static int diff_plans(const invocation *in, uint32_t ranks)
 {
     side sides[2] = {{.view = NULL}, {.view = NULL}};
-    int status = open_side(&sides[0], a, ranks);
-    if (status == DIFF_EQUAL) status = open_side(&sides[1], b, ranks);
+    int status = open_side(&sides[0], in, in->argument[0], "set-a", ranks);
+    if (status == DIFF_EQUAL) status = open_side(&sides[1], in, in->argument[1], "set-b", ranks);
     live_line_end();
     if (status == DIFF_EQUAL) {
         const int differences = diff_fingerprints(&sides[0].info.fingerprint, &sides[1].info.fingerprint, "");
@@ -257,16 +260,23 @@ static int run_diff(const invocation *in)
     if (!number_of(in, "ranks", 1, 1 << 20, 1, &ranks)) return EXIT_USAGE;
     const kind of_a = kind_of(a, &info), of_b = of_a ? kind_of(b, &info) : KIND_NONE;
     if (!of_a || !of_b) return EXIT_USAGE;
+    const bool of_plans = flag_of(in, "ranks") || flag_of(in, "set") || flag_of(in, "set-a") || flag_of(in, "set-b") || flag_of(in, "split");
     if (of_a != of_b) return usage_error(in->command, "A is %s, and B is %s: two of a kind can be compared", names[of_a], names[of_b]);
+    if (of_a != KIND_PLAN && of_plans) return usage_error(in->command, "flags are of plans, and A is %s", names[of_a]);
     if (of_a == KIND_DUMP && is_micro_batch(a) != is_micro_batch(b))
         return usage_error(in->command, "one is a micro-batch, and the other a folder of them");
-    const int status = of_a == KIND_DUMP ? diff_dumps(a, b) : of_a == KIND_STATE ? diff_state_files(a, b) : diff_plans(a, b, (uint32_t)ranks);
+    const int status = of_a == KIND_DUMP ? diff_dumps(a, b) : of_a == KIND_STATE ? diff_state_files(a, b) : diff_plans(in, (uint32_t)ranks);
     live_line_end();
     if (interrupted()) return EXIT_INTERRUPTED;
     return status == DIFF_EQUAL ? EXIT_DONE : status == DIFF_DIFFERENT ? EXIT_FAILED : EXIT_USAGE;
 }
 
-static const flag diff_flags[] = {{"ranks", "N", "plans: data-parallel ranks that the rows are dealt to; default 1"}, {0}};
+static const flag diff_flags[] = {{"ranks", "N", "plans: data-parallel ranks that the rows are dealt to; default 1"},
+                                  {"set", "KEY=VALUE", "plans: any option of both, over what the configurations say"},
+                                  {"set-a", "KEY=VALUE", "plans: of A alone"},
+                                  {"set-b", "KEY=VALUE", "plans: of B alone; A and B may be one file: --set-b seed=2"},
+                                  {"split", "NAME", "plans: train, or eval"},
+                                  {0}};
 
 const command diff_command = {.name = "diff",
                               .arguments = "A B",

@@ -40,6 +40,16 @@ static void put_share(const table *t, uint64_t most, uint64_t sum, double factor
     else if (t->json) fputs("null", t->to);
 }
 
+static void put_head(const table *t)
+{
+    const char *const quote = t->json ? "\"" : "";
+    if (t->json) fputs("{\n \"columns\": [", t->to);
+    for (int i = 0; i < COUNTS + SHARES; i++)
+        fprintf(t->to, "%s%s%s%s", i ? "," : "", quote, i < COUNTS ? count_columns[i] : share_columns[i - COUNTS], quote);
+    fputs(t->json ? "],\n \"steps_table\": [" : "\n", t->to);
+}
+
+/* A table begins with its first step: of a plan that is refused there is none. */
 static bool put_row(table *t, const stk_plan_step *s)
 {
     if (!t->to) return true;
@@ -53,6 +63,7 @@ static bool put_row(table *t, const stk_plan_step *s)
                         {s->costs.most_vision, s->costs.sum_vision, t->world},
                         {s->unbalanced.most_all, s->unbalanced.sum_all, t->world},
                         {s->unbalanced.most_vision, s->unbalanced.sum_vision, t->world}};
+    if (!t->begun) put_head(t);
     if (t->json) fputs(t->begun ? ",\n  [" : "\n  [", t->to);
     t->begun = true;
     for (int i = 0; i < COUNTS; i++) fprintf(t->to, "%s%" PRIu64, i ? "," : "", counts[i]);
@@ -62,15 +73,6 @@ static bool put_row(table *t, const stk_plan_step *s)
     }
     fputs(t->json ? "]" : "\n", t->to);
     return !ferror(t->to);
-}
-
-static void put_head(const table *t)
-{
-    const char *const quote = t->json ? "\"" : "";
-    if (t->json) fputs("{\n \"columns\": [", t->to);
-    for (int i = 0; i < COUNTS + SHARES; i++)
-        fprintf(t->to, "%s%s%s%s", i ? "," : "", quote, i < COUNTS ? count_columns[i] : share_columns[i - COUNTS], quote);
-    fputs(t->json ? "],\n \"steps_table\": [" : "\n", t->to);
 }
 
 /* Where the steps go while they are counted. */
@@ -99,7 +101,6 @@ static int open_table(table *t, const invocation *in)
         }
         t->path = csv;
     }
-    put_head(t);
     return EXIT_DONE;
 }
 
@@ -260,7 +261,6 @@ static int sum_up(const invocation *in, stk_plan_view *view, uint32_t world, FIL
     table *const t = &o.table;
     int status = open_table(t, in);
     if (status != EXIT_DONE) return status;
-    if (picture) put_head(&o.picture);
     const stk_plan_listener listener = {.step = t->to || picture ? put_step : NULL, .report = report_sum, .context = &o};
     const stk_status summed = stk_plan_sum(view, &listener, &counts, &err);
     live_line_end();

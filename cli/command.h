@@ -59,6 +59,8 @@ const char *flag_of(const invocation *in, const char *name);
 /* A whole number in a range, or `otherwise` when the flag is not given.  False after the message. */
 bool number_of(const invocation *in, const char *name, int64_t low, int64_t high, int64_t otherwise,
                int64_t *value);
+/* Set what all flags of this name say as KEY=VALUE, for a command that reads configurations itself.  0, or an exit status after the message. */
+int apply_sets(const invocation *in, const char *name, stk_options *options);
 void print_help(const command *command);
 
 /* A flag as people type it. */

@@ -410,10 +410,21 @@ stk_status stk_fingerprint_make(stk_fingerprint *fingerprint, const stk_run *run
 
 /* --- a state's --- */
 
-/* What differs and may not, in words; of many the first two. */
+/* Cut a list of names behind one of them, so that it ends within `room` bytes; dots say so. */
+static void cut_names(char *names, size_t room)
+{
+    static const char end[] = ",...";
+    if (strlen(names) <= room) return;
+    size_t at = room > sizeof end ? room - (sizeof end - 1) : 0;
+    while (at && names[at] != ',') at--;
+    memcpy(names + at, at ? end : end + 1, at ? sizeof end : sizeof end - 1);
+}
+
+/* What differs and may not, in words; of many the first two, and the names that a message has room for. */
 static stk_status refuse(const stk_state *state, const stk_fingerprint *now, stk_error *err)
 {
-    char listed[400] = "", names[200] = "", words[160];
+    static const char format[] = "the state is of another stream: %.120s%s: set %s, start anew, or accept it with --allow-change %s";
+    char listed[400] = "", names[800] = "", words[160], more[32] = "";
     int count = 0;
     for (int i = 0; i < STK_STREAM_OPTIONS; i++) {
         if (state->allowed[i] || !stk_fingerprint_difference(&state->fingerprint, now, (stk_stream_option)i, words)) continue;
@@ -423,11 +434,11 @@ static stk_status refuse(const stk_state *state, const stk_fingerprint *now, stk
         snprintf(names + named, sizeof names - named, "%s%s", count ? "," : "", name);
         count++;
     }
-    if (count > LISTED_MAX)
-        return stk_fail(err, STK_ERR_STATE, "the state is of another stream: %.120s, and %d more: set them as they were, start anew, or accept it "
-                        "with --allow-change %.60s", listed, count - LISTED_MAX, names);
-    return stk_fail(err, STK_ERR_STATE, "the state is of another stream: %.140s: set it as it was, start anew, or accept it with --allow-change %.40s",
-                    listed, names);
+    if (count > LISTED_MAX) snprintf(more, sizeof more, ", and %d more", count - LISTED_MAX);
+    const char *const back = count > 1 ? "them as they were" : "it as it was";
+    const int rest = snprintf(NULL, 0, format, listed, more, back, "");
+    cut_names(names, sizeof err->message - 1 - (size_t)rest);
+    return stk_fail(err, STK_ERR_STATE, format, listed, more, back, names);
 }
 
 stk_status stk_fingerprint_check(const stk_state *state, const stk_fingerprint *now, bool *changed, stk_error *err)

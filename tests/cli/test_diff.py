@@ -209,6 +209,29 @@ def test_another_dealing_differs_in_ranks(stoker, sample):
     assert out[0] == "balance is model+vision in A and none in B" and re.match(r"step 0, row \d+, sample .*: rank is \d in A and \d in B", out[-1])
 
 
+def test_options_of_plans_are_set_on_both_sides_or_on_one(stoker, sample):
+    here = sample / "stoker.yaml"
+    assert stoker("diff", here, here, "--set", "seed=5", "--set", "data.sample.first=9").stdout.startswith("equal: ")
+    of_file = stoker("diff", here, variant(sample, "seed", seed=5), status=1).stdout
+    assert stoker("diff", here, here, "--set-b", "seed=5", status=1).stdout == of_file
+    assert stoker("diff", here, here, "--set", "seed=5", "--set-a", "seed=1", status=1).stdout == of_file
+    assert "did you mean seed?" in stoker("diff", here, here, "--set-b", "sed=5", status=2).stderr
+    assert "--set-b takes KEY=VALUE, not seed" in stoker("diff", here, here, "--set-b", "seed", status=2).stderr
+
+
+def test_plans_of_eval_are_compared(stoker, sample):
+    here = variant(sample, "eval", eval="{data: [{name: sample, path: train.jsonl}], batch: 5}")
+    assert stoker("diff", here, here, "--split", "eval").stdout.startswith("equal: 9 steps, ")
+    assert "batch is 5 in A and 9 in B" in stoker("diff", here, here, "--split", "eval", "--set-b", "batch=9", status=1).stdout
+    assert "has no `eval`" in stoker("diff", here, sample / "stoker.yaml", "--split", "eval", status=2).stderr
+
+
+def test_flags_of_plans_are_refused_beside_others(stoker, dumped, states):
+    for one in dumped, states / "three":
+        for flag in (["--set", "seed=1"], ["--ranks", 2], ["--split", "eval"]):
+            assert "flags are of plans" in stoker("diff", one, one, *flag, status=2).stderr
+
+
 # --- what cannot be compared ---
 
 @pytest.mark.parametrize("a, b, words", [("stoker.yaml", "images", "no micro-batches"), ("stoker.yaml", "missing.yaml", "No such file"),

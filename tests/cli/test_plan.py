@@ -44,6 +44,12 @@ def test_counts_are_those_of_the_run(stoker, config, plan, layout, ranks):
     assert before["fingerprint"] in run["state"]
 
 
+@pytest.mark.parametrize("flags", [["--csv", "-"], ["--json", "--steps-table"]])
+def test_a_plan_that_is_refused_writes_no_table(stoker, config, flags):
+    done = stoker("plan", config, "--index", "stream", *flags, status=2)
+    assert done.stdout == "" and "set index: auto" in done.stderr
+
+
 def test_counts_of_data_sets_add_up(plan):
     whole = plan("--set", "data.sample.first=7", "--epochs", 3)
     [one] = whole["sets"]

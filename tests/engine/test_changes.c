@@ -73,6 +73,38 @@ static void a_change_is_refused_with_its_name_and_values(void)
     expect_refused(&none, "--allow-change labels,max_pixels,batch,seed");
 }
 
+/* Names are left out whole, and the sentence stays within its room. */
+static void of_many_changes_some_are_named(void)
+{
+    static const char *const changed[][2] = {{"seed", "5"}, {"batch", "2"}, {"max_pixels", "8192"}, {"min_pixels", "2048"}, {"labels", "last"},
+                                             {"allow_control_tokens", "[<|im_end|>]"}, {"pad_multiple", "8"}, {"balance", "none"},
+                                             {"modality", "aligned"}, {"filler_image", "true"}, {"overlong", "shrink"}, {"uneven", "error"},
+                                             {"tag_space", "strip"}, {"orientation", "ignore"}, {"control_tokens", "sanitize"}};
+    setup();
+    const stk_state state = state_at(3);
+    bool dots = false;
+    for (size_t i = 0; i < sizeof changed / sizeof *changed; i++) {
+        set(changed[i][0], changed[i][1]);
+        stk_engine *engine = NULL;
+        stk_error err;
+        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, &state, NULL, &err), STK_ERR_STATE);
+        const char *const names = strstr(err.message, "--allow-change ");
+        CHECK(names && strlen(err.message) < sizeof err.message);
+        char list[200];
+        snprintf(list, sizeof list, "%s", names + strlen("--allow-change "));
+        size_t count = 0;
+        for (char *rest = NULL, *name = strtok_r(list, ",", &rest); name; name = strtok_r(NULL, ",", &rest), count++) {
+            stk_state one = state;
+            CHECK_MSG(!dots, "nothing follows the dots");
+            if (strcmp(name, "...") == 0) dots = true;
+            else CHECK_OK(stk_state_allow_changes(&one, name, &err), err);
+        }
+        CHECK(dots ? count >= 2 && count <= i + 1 : count == i + 1);
+        if (i + 1 < sizeof changed / sizeof *changed) dots = false;
+    }
+    CHECK_MSG(dots, "so many do not fit");
+}
+
 /* What has no effect is no change. */
 static void options_without_effect_may_differ(void)
 {
@@ -258,7 +290,7 @@ static void data_that_was_added_is_named(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(a_change_is_refused_with_its_name_and_values), TEST(options_without_effect_may_differ),
+    TEST_MAIN(argc, argv, TEST(a_change_is_refused_with_its_name_and_values), TEST(of_many_changes_some_are_named), TEST(options_without_effect_may_differ),
               TEST(an_allowed_change_goes_on_at_the_same_row), TEST(a_change_of_batch_goes_on_at_the_next_step_that_begins),
               TEST(a_change_of_layout_goes_on_in_rows_of_the_new_one), TEST(a_shorter_run_is_over),
               TEST(a_state_inside_a_step_begins_that_step_again), TEST(changes_are_recorded_for_good),
