@@ -16,8 +16,9 @@ int fail_with(const stk_error *err)
         return EXIT_INTERRUPTED;
     }
     stk_error_print(stderr, err);
-    /* Also a configuration or a state that cannot be opened. */
+    /* Also a configuration or a state that cannot be opened, or data that it refuses (overlong: error). */
     if (err->stage == STK_STAGE_OPTIONS || err->stage == STK_STAGE_STATE) return EXIT_USAGE;
+    if (err->stage == STK_STAGE_PLAN && err->status == STK_ERR_RECORD) return EXIT_USAGE;
     switch (err->status) {
     case STK_ERR_OPTION:
     case STK_ERR_MODEL:

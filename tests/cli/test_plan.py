@@ -169,3 +169,49 @@ def test_ctrl_c_stops_the_sum_and_leaves_no_table(build, config, tmp_path):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "interrupted" in err and out == ""
     assert not table.exists()
+
+
+# --- what cannot be planned: refused when it is opened, with the option and the way out ---
+
+@pytest.fixture(scope="module")
+def two(config):
+    """The sample set and a part of it, by weight."""
+    path = config.parent / "two.yaml"
+    path.write_text(config.read_text().replace("""  - name: sample
+    path: train.jsonl       # media are looked for beside the manifest
+""", """  - {name: a, path: train.jsonl, weight: 0.75}
+  - {name: b, path: train.jsonl, first: 9, weight: 0.25}
+"""))
+    return path
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--set", "data.a.weight=0"], ["data[].weight", '"0" is not a number above 0']),
+    (["--set", "data.a.weight=-1"], ["data[].weight", '"-1" is not a number above 0']),
+    (["--set", "data.a.epochs=2"], ["weight and epochs of data sets do not go together", "use one of them"]),
+    (["--set", "data.none.weight=1"], ["data.none.weight", "no data set has this name"]),
+    (["--set", "data.b.where=images > 99"], ["b: no usable record takes part", "where", "take the set out"]),
+    (["--set", "data.b.where=imges > 0"], ["data.b.where", "column 1", "no such name: images"]),
+    (["--layout", "packed", "--row-tokens", 128, "--overlong", "error"], ["train.jsonl:", "tokens, over the limit of 128", "overlong: drop or shrink"]),
+    (["--max-tokens", 128, "--overlong", "error"], ["train.jsonl:", "tokens, over the limit of 128", "raise max_tokens"]),
+    (["--layout", "packed", "--row-tokens", 8], ["over the limit of 8 tokens", "raise max_tokens (packed: row_tokens)"]),
+    (["--layout", "packed", "--row-tokens", 100, "--segment-multiple", 8], ["row_tokens: 100 is no multiple of segment_multiple: 8"]),
+    (["--batch", 8, "--ranks", 3, "--uneven", "error"], ["batch: 8 rows cannot be shared evenly by 3 ranks", "uneven: filler"]),
+    (["--batch", 8, "--ranks", 2, "--uneven", "error"], ["do not fill the last step", "uneven: filler"]),
+    (["--batch", "[[0, 8], [4, 0]]"], ["batch: 0 is out of range"]),
+    (["--batch", 4, "--micro-batch", 5], ["micro_batch: 5 is more than batch: 4"]),
+    (["--set", f"steps={2**63 - 1}"], ["the run is too long: lower steps"]),
+    (["--epochs", 2**40], ["epochs", "is out of range: 1 to 1000000"]),
+    (["--split", "eval"], ["has no `eval`"]),
+])
+def test_what_cannot_be_planned_is_refused_in_words(stoker, two, flags, words):
+    for command in "plan", "run":
+        done = stoker(command, two, *flags, status=2)
+        assert done.stdout == "" and all(word in done.stderr for word in words), done.stderr
+        assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
+
+
+def test_a_weight_of_some_sets_is_refused(stoker, two):
+    path = two.parent / "some.yaml"
+    path.write_text(two.read_text().replace(", weight: 0.25", ""))
+    assert "give one to all, or to none" in stoker("plan", path, status=2).stderr
