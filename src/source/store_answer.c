@@ -349,6 +349,7 @@ static void expired(stk_loop *l, stk_piece *p, uint64_t generation, const stk_an
         return;
     }
     job->refused_generation = generation;
+    job->refused_status = a->status;
     stk_provider_refresh(provider, generation);
     ask_again(l, p, STK_RETRY_CREDENTIALS);
 }

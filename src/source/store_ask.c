@@ -167,7 +167,8 @@ stk_status stk_piece_launch(stk_loop *l, stk_piece *piece, bool hedge)
         q.attempt->next = l->free_attempts;
         l->free_attempts = q.attempt;
         if (status == STK_AGAIN || hedge) return STK_AGAIN; /* without a second attempt the first goes on */
-        return stk_job_fail(l, job, job->url.kind == STK_URL_S3 && status != STK_ERR_NOMEM ? STK_ERR_NETWORK : status, 0, "%s",
+        return stk_job_fail(l, job, job->url.kind == STK_URL_S3 && status != STK_ERR_NOMEM ? STK_ERR_NETWORK : status,
+                            job->refused_status, "%s",
                             err.message);
     }
     piece->attempt[piece->attempt[0] ? 1 : 0] = q.attempt;
