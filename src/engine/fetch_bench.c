@@ -86,7 +86,7 @@ static stk_status take_record(bench *b, uint32_t s, uint64_t r, stk_buffer *byte
     if (status == STK_ERR_RECORD) return STK_OK;
     STK_TRY(status);
     for (size_t m = 0; m < sample->media_count && b->object_count < OBJECTS_MAX; m++)
-        if (stk_address_is_remote(sample->media[m].address)) STK_TRY(add_object(b, sample->media[m].address, (stk_str){"", 0}, 0, err));
+        if (stk_address_is_on_store(sample->media[m].address)) STK_TRY(add_object(b, sample->media[m].address, (stk_str){"", 0}, 0, err));
     return STK_OK;
 }
 

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "schema/place.h"
 
 enum {
     LOG_COUNT = 64,         /* processes at most that keep a log over the same data */
@@ -311,6 +312,7 @@ bool stk_quarantine_begin(stk_quarantine *quarantine, stk_quarantine_cell *cell,
                           void (*alone)(void *context), void *context)
 {
     stk_quarantine *const q = quarantine;
+    address = stk_address_shown(address); /* it goes into files */
     if (atomic_load_explicit(&q->watched, memory_order_relaxed)) {
         pthread_mutex_lock(&q->lock);
         const bool crashed = has(&q->crashed, key), suspect = has(&q->suspects, key);

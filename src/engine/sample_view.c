@@ -7,6 +7,7 @@
 
 #include "engine/lazy_facts.h"
 #include "engine/survey.h"
+#include "schema/place.h"
 #include "schema/derive.h"
 #include "source/source.h"
 
@@ -196,8 +197,8 @@ static stk_status open_image(stk_sample_view *v, stk_source *source, uint32_t k,
     const stk_recipe_media *const media = &v->recipe.media[k];
     const stk_media_facts *const facts = &v->facts->media[media->media_index];
     viewed_image *const image = &v->images[k];
-    const stk_str address = v->sample.media[k].address;
-    snprintf(image->address, sizeof image->address, "%.*s", (int)(address.size_bytes < 4000 ? address.size_bytes : 4000), address.data);
+    const stk_str address = v->sample.media[k].address, said = stk_address_shown(address);
+    snprintf(image->address, sizeof image->address, "%.*s", (int)(said.size_bytes < 4000 ? said.size_bytes : 4000), said.data);
     image->shown = (stk_sample_image){.address = image->address, .stored_width_px = facts->width_px, .stored_height_px = facts->height_px,
                                       .orientation = stk_media_orientation(facts, &set->pixels), .width_px = media->width_px,
                                       .height_px = media->height_px, .grid = {media->grid.t, media->grid.h, media->grid.w},

@@ -104,7 +104,7 @@ static stk_status open_source(survey_worker *w, stk_error *err)
 /* Submit to whoever reads such addresses. */
 static stk_status submit_one(survey_worker *w, stk_remote_request *r, stk_error *err)
 {
-    if (stk_address_is_remote(stk_address_container(r->request.address))) return stk_remote_submit(w->run->rules->remote, &w->group, r, err);
+    if (stk_address_is_on_store(stk_address_container(r->request.address))) return stk_remote_submit(w->run->rules->remote, &w->group, r, err);
     stk_source_submit(w->source, &r->request);
     return STK_OK;
 }
@@ -154,7 +154,7 @@ static void note_answer(stk_survey_media *media, const stk_request *request)
 {
     media->facts.size_bytes = request->total_bytes;
     media->facts.mtime_ns = request->mtime_ns;
-    if (!stk_address_is_remote(stk_address_container(request->address))) return;
+    if (!stk_address_is_on_store(stk_address_container(request->address))) return;
     media->facts.mtime_ns = STK_MEDIA_OBJECT;
     memcpy(media->etag, request->etag_is, sizeof media->etag);
 }
@@ -256,7 +256,7 @@ static stk_status read_longer(survey_worker *w, stk_survey_media *media, size_t 
     }
     stk_remote_request r = {.request = {.address = media->address, .places = w->set->places, .size_bytes = size_bytes,
                                         .buffer = w->longer, .capacity_bytes = size_bytes}};
-    size_t local = !stk_address_is_remote(stk_address_container(media->address));
+    size_t local = !stk_address_is_on_store(stk_address_container(media->address));
     STK_TRY(submit_one(w, &r, err));
     while (!reap_one(w, &local)) continue;
     *bytes = (stk_bytes){w->longer, r.request.got_bytes};
@@ -382,7 +382,7 @@ static stk_status probe_some(survey_worker *w, stk_survey_media *media, size_t c
     stk_status status = STK_OK;
     size_t submitted = 0, local = 0;
     for (; status == STK_OK && submitted < count; submitted++) {
-        local += !stk_address_is_remote(stk_address_container(media[submitted].address));
+        local += !stk_address_is_on_store(stk_address_container(media[submitted].address));
         status = submit(w, submitted, &media[submitted], decoding, err);
     }
     if (status < 0) submitted--; /* it never left */

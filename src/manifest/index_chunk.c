@@ -10,6 +10,8 @@
 #include <pthread.h>
 #include <stdarg.h>
 
+#include "schema/place.h"
+
 enum {
     CACHE_SLOTS = 1 << 16,     /* 9 MiB: repeats stand close together in a manifest */
     GROUP_MEDIA = 128,
@@ -180,7 +182,7 @@ static void fill_message(stk_index_note *note, const char *format, ...)
 void stk_index_note_medium(stk_index_note *note, const stk_survey_media *medium, size_t number)
 {
     static const char *const kind[] = {"image", "video", "audio"};
-    const stk_str a = medium->address;
+    const stk_str a = stk_address_shown(medium->address);
     const char *const what = medium->error.message[0] ? medium->error.message
                                                       : stk_reason_text((stk_reason)medium->facts.reason);
     if (a.size_bytes >= 5 && memcmp(a.data, "data:", 5) == 0) {

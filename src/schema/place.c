@@ -20,6 +20,20 @@ bool stk_address_is_remote(stk_str text)
     return stk_address_is_s3(text) || starts(text, "http://") || starts(text, "https://");
 }
 
+/* Of a file in a tar, the tar; else the address itself. */
+static stk_str tar_of(stk_str address)
+{
+    const char *const divide = starts(address, "tar:") ? memmem(address.data, address.size_bytes, "::", 2) : NULL;
+    if (!divide) return address;
+    const size_t head_bytes = (size_t)(divide - address.data) + 2;
+    return (stk_str){address.data + head_bytes, address.size_bytes - head_bytes};
+}
+
+bool stk_address_is_on_store(stk_str address)
+{
+    return stk_address_is_remote(tar_of(address));
+}
+
 /* scheme://authority: where it ends. */
 static size_t authority_end(stk_str address)
 {
@@ -38,12 +52,12 @@ stk_str stk_address_container(stk_str address)
 
 static stk_str shown_part(stk_str address)
 {
-    if (!stk_address_is_remote(address) || stk_address_is_s3(address)) return address;
-    const size_t end = authority_end(address);
-    if (memchr(address.data, '@', end)) return (stk_str){"a URL", 5};
-    size_t at = end;
-    while (at < address.size_bytes && !memchr("?#", address.data[at], 2)) at++;
-    return (stk_str){address.data, at};
+    const stk_str url = tar_of(address);
+    if (!stk_address_is_remote(url) || stk_address_is_s3(url)) return address;
+    size_t at = authority_end(url);
+    if (memchr(url.data, '@', at)) return (stk_str){"a URL", 5};
+    while (at < url.size_bytes && !memchr("?#", url.data[at], 2)) at++;
+    return (stk_str){address.data, address.size_bytes - url.size_bytes + at};
 }
 
 stk_str stk_address_shown(stk_str address)

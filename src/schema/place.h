@@ -22,7 +22,11 @@ bool stk_address_is_s3(stk_str text);
 /* The address itself, or, of a file in a tar (tar://NAME::ADDRESS), that of the tar.  A slice of address. */
 stk_str stk_address_container(stk_str address);
 
-/* What people may see: a URL without its query, which may hold a signature, and without a name and password. */
+/* Whether the bytes of an address come from a store: it is remote, or names a file in a tar that is (tar:...::s3://...). */
+bool stk_address_is_on_store(stk_str address);
+
+/* What people may see: a URL, or that of a tar, without its query, which may hold a signature; "a URL" for one with a name
+ * and password in it. */
 stk_str stk_address_shown(stk_str address);
 
 /* Whether a remote address lies in a place, or on the same host as it. */

@@ -1,11 +1,14 @@
 """Runs whose manifests, media and indexes lie on a store: the digest of the same set on a disk, and every fault in its place."""
 import gzip
+import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 
 import pytest
@@ -238,6 +241,36 @@ def test_a_manifest_may_name_only_what_is_allowed(remote, store):
     words = json.dumps(report["unusable"])
     assert "allow: ['s3://other-bucket']" in words and "allow: [/etc]" in words and "out of the bucket" in words
     assert remote.asked() == 0
+
+
+def test_a_presigned_address_is_told_without_its_signature(remote, local):
+    key = remote.prefix + "train.jsonl"
+    image = f"{remote.store.url}/{remote.bucket}/no-such.png?X-Amz-Signature=hush"
+    record = {"id": "a", "image": image, "conversations": [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "ok"}]}
+    tar = dict(record, id="b", image=f"tar:0+10::{image}")
+    remote.things[key] = remote.thing.of(f"{json.dumps(record)}\n{json.dumps(tar)}\n".encode())
+    done = remote("index", "--json", "--allow", remote.store.url, status=3)
+    report = json.loads(done.stdout)["sets"][0]["unusable"]
+    assert sum(reason["count"] for reason in report.values()) == 2 and "no-such.png" in json.dumps(report)
+    shown = remote("show", "sample/a", "--allow", remote.store.url, status=None)
+    files = b"".join(path.read_bytes() for path in (remote.cache / "stoker").iterdir() if "copy" not in path.name)
+    assert "hush" not in done.stdout + done.stderr + shown.stdout + shown.stderr and b"hush" not in files
+
+
+def test_files_in_tars_of_a_bucket(remote, local, sample):
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as out:
+        for path in sorted((sample / "images").iterdir()):
+            out.add(path, path.name)
+    key = remote.prefix + "train.jsonl"
+    text = remote.things[key].own.decode()
+    remote.things[key] = remote.thing.of(re.sub(r'"images/([^"]+)"', r'"tar://\1::images.tar"', text).encode())
+    remote.things = {k: v for k, v in remote.things.items() if "/images/" not in k}
+    remote.things[remote.prefix + "images.tar"] = remote.thing.of(tar.getvalue())
+    remote.schedule.things = remote.things
+    came = remote.run()
+    assert came["samples"] == local["samples"] and came["images"] == local["images"] and came["failures"]["masked"] == 0
+    assert came["store"]["requests"] > 0
 
 
 def test_fetch_bench_measures_a_prefix(remote, stoker):
