@@ -260,12 +260,18 @@ static json_t *store_json(const stk_store_metrics *s)
                   {"credential_refreshes", s->credential_refreshes},
                   {"cache_hits", s->cache_hits},
                   {"cache_misses", s->cache_misses},
-                  {"cache_hit_bytes", s->cache_hit_bytes}};
+                  {"cache_hit_bytes", s->cache_hit_bytes},
+                  {"cache_stored", s->cache_stored},
+                  {"cache_refused", s->cache_refused},
+                  {"cache_evicted", s->cache_evicted},
+                  {"cache_broken", s->cache_broken},
+                  {"cache_used_bytes", s->cache_used_bytes}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         json_object_set_new(root, counts[i].name, json_integer((json_int_t)counts[i].value));
     for (unsigned i = 0; i < STK_STORE_RETRY_REASONS; i++)
         if (s->retries_by_reason[i])
             json_object_set_new(reasons, stk_retry_name(i), json_integer((json_int_t)s->retries_by_reason[i]));
+    json_object_set_new(root, "cache_warning", s->cache_words[0] ? json_string(s->cache_words) : json_null());
     json_object_set_new(root, "retries_by_reason", reasons);
     json_object_set_new(root, "first_byte", latency_json(&s->first_byte));
     json_object_set_new(root, "whole", latency_json(&s->whole));
@@ -386,6 +392,8 @@ static void print_store(const stk_store_metrics *s)
     if (s->cache_hits || s->cache_misses)
         printf("  cache: %" PRIu64 " of %" PRIu64 " from it, %.1f MB\n", s->cache_hits, s->cache_hits + s->cache_misses,
                (double)s->cache_hit_bytes / 1e6);
+    if (s->cache_broken) printf("  cache: %" PRIu64 " damaged on the disk, and fetched again\n", s->cache_broken);
+    if (s->cache_words[0]) printf("  warning: %s\n", s->cache_words);
     if (s->price > 0) printf("  price: %.4f so far, %.2f for a million samples\n", s->price, s->price_per_million_samples);
 }
 

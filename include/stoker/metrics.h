@@ -33,6 +33,10 @@ typedef struct stk_store_metrics {
     uint64_t hedges_sent, hedges_won;
     uint64_t credential_refreshes;
     uint64_t cache_hits, cache_misses, cache_hit_bytes;
+    uint64_t cache_stored, cache_refused; /* objects kept, and not kept for want of room */
+    uint64_t cache_evicted, cache_broken; /* that gave way to others; found damaged, and fetched again */
+    uint64_t cache_used_bytes;            /* now, by all who share it */
+    char cache_words[256];                /* why nothing is kept; "": all is well */
     stk_latency first_byte, whole;   /* of requests that succeeded */
     double price, price_per_million_samples; /* estimates by `prices`; 0: none given, or nothing delivered */
 } stk_store_metrics;

@@ -36,11 +36,17 @@ void stk_store_figures_between(stk_store_metrics *out, const stk_source_metrics 
                                .cache_hits = now->cache_hits - before->cache_hits,
                                .cache_misses = now->cache_misses - before->cache_misses,
                                .cache_hit_bytes = now->cache_hit_bytes - before->cache_hit_bytes,
+                               .cache_stored = now->cache_stored - before->cache_stored,
+                               .cache_refused = now->cache_refused - before->cache_refused,
+                               .cache_evicted = now->cache_evicted - before->cache_evicted,
+                               .cache_broken = now->cache_broken - before->cache_broken,
+                               .cache_used_bytes = now->cache_used_bytes,
                                .first_byte = latency_between(&before->first_byte, &now->first_byte),
                                .whole = latency_between(&before->whole, &now->whole)};
     for (int i = 0; i < STK_RETRY_COUNT; i++) {
         out->retries_by_reason[i] = now->retries[i] - before->retries[i];
         out->retries += out->retries_by_reason[i];
     }
+    memcpy(out->cache_words, now->cache_words, sizeof out->cache_words);
     out->throttles = out->retries_by_reason[STK_RETRY_THROTTLE];
 }

@@ -157,7 +157,10 @@ def test_a_byte_that_flips_on_the_disk_is_fetched_again(stoker, store, remote):
         data = bytearray(path.read_bytes())
         data[[20, -1, len(data) // 2][i]] ^= 1
         path.write_bytes(data)
-    assert digest_of(stoker, config) == expected and store.taken() == 3
+    done = json.loads(stoker("run", config, "--digest", "--json").stdout)
+    assert done["digest"] == expected and store.taken() == 3
+    assert done["store"]["cache_broken"] == done["store"]["cache_stored"] == 3 and done["store"]["cache_warning"] is None
+    assert done["store"]["cache_hits"] == RECORDS - 3
     assert digest_of(stoker, config) == expected and store.taken() == 0
 
 
@@ -224,8 +227,10 @@ def test_two_runs_at_once_that_are_killed_leave_a_cache_that_works(build, stoker
 def test_a_cache_that_cannot_be_written_changes_nothing(stoker, store, remote, tmp_path):
     config, cache, expected = remote
     (tmp_path / "file").write_text("")
-    assert digest_of(stoker, config, "--set", f"cache.path={tmp_path / 'file'}") == expected
+    done = json.loads(stoker("run", config, "--digest", "--json", "--set", f"cache.path={tmp_path / 'file'}").stdout)
+    assert done["digest"] == expected and "cannot be used" in done["store"]["cache_warning"]
     assert store.taken() == RECORDS
+    assert "warning: the cache cannot be used" in stoker("run", config, "--set", f"cache.path={tmp_path / 'file'}").stdout
 
 
 @pytest.mark.parametrize("by_place", [False, True])
