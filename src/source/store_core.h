@@ -156,17 +156,28 @@ struct stk_store {
 
 /* --- store.c --- */
 
+/* Look at a flying piece again when the first of its deadlines is due; further bytes only move that back. */
+void stk_piece_watch(stk_loop *loop, stk_piece *piece);
+
+void stk_waiting_leave(stk_loop *loop, stk_request *request); /* it is no longer without a job */
+
+stk_provider *stk_store_provider(stk_store *store, stk_error *err);
+
+/* --- store_jobs.c --- */
+
+/* Give a waiting request a job, which may fail at once.  False: there is none to give. */
+bool stk_job_open(stk_loop *loop, stk_request *request);
+
 /* End a job: stop its attempts, give everything back, queue its request for delivery. */
 void stk_job_finish(stk_loop *loop, stk_job *job, stk_status status);
 stk_status stk_job_fail(stk_loop *loop, stk_job *job, stk_status status, int code, const char *format, ...) STK_PRINTF(5, 6);
 
 void stk_attempt_close(stk_loop *loop, stk_attempt *attempt); /* stop its exchange, if any, and give it back */
 void stk_piece_ready(stk_loop *loop, stk_piece *piece);
+void stk_piece_start(stk_loop *loop, stk_piece *piece); /* a ready one flies */
+void stk_piece_due(stk_loop *loop, stk_piece *piece, stk_ns due); /* when to look at it */
 void stk_piece_rest(stk_loop *loop, stk_piece *piece, stk_ns due);
 void stk_piece_drop(stk_loop *loop, stk_piece *piece); /* close its attempts and take it from its job */
-
-/* Look at a flying piece again when the first of its deadlines is due; further bytes only move that back. */
-void stk_piece_watch(stk_loop *loop, stk_piece *piece);
 
 /* Queue the part that comes next, if the job has one and there is a piece for it. */
 void stk_job_next_part(stk_loop *loop, stk_job *job);
@@ -177,7 +188,7 @@ void stk_job_restart(stk_loop *loop, stk_job *job, stk_ns pause_ns);
 /* Point a job at an address: its own, or that of a redirect.  < 0: the job has failed. */
 stk_status stk_job_aim(stk_loop *loop, stk_job *job, stk_str address);
 
-stk_provider *stk_store_provider(stk_store *store, stk_error *err);
+void stk_request_end(stk_loop *loop, stk_request *request); /* queue it for delivery; its status is set */
 
 /* --- store_call.c --- */
 
