@@ -335,15 +335,15 @@ def reset(out):
 
 
 class FaultStore:
-    def __init__(self):
-        self.schedules, self.keys = {}, {}
+    def __init__(self, port=0):
+        self.schedules, self.port = {}, port
         self.loop = asyncio.new_event_loop()
-        self.connections = self.open_connections = 0
+        self.open_connections = 0
         self.tasks = set()
 
     def __enter__(self):
         async def start():
-            self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0, backlog=1024, limit=1 << 20)
+            self.server = await asyncio.start_server(self.serve, "127.0.0.1", self.port, backlog=1024, limit=1 << 20)
             self.port = self.server.sockets[0].getsockname()[1]
         self.loop.run_until_complete(start())
         self.thread = threading.Thread(target=self.loop.run_forever)
@@ -370,7 +370,6 @@ class FaultStore:
         return schedule
 
     async def serve(self, reader, out):
-        self.connections += 1
         self.open_connections += 1
         task = asyncio.current_task()
         self.tasks.add(task)

@@ -9,8 +9,6 @@ port would refuse it.  The programs die with this process (setpriv), and their f
 """
 import contextlib
 import dataclasses
-import datetime
-import hashlib
 import http.client
 import os
 import pathlib

@@ -3,7 +3,6 @@
 STK_SCHEDULES: how many (default 100; `make test-s3` has 1,000).  STK_SCHEDULE: one of them alone, by its seed.  They run side by side,
 since most of a schedule is pauses; what each meets is drawn from its seed."""
 import concurrent.futures
-import contextlib
 import os
 import random
 import re
@@ -200,10 +199,16 @@ def test_one_fault_is_over_when_asked_again(store, probe, fault):
         assert is_whole(c, body), (key, c)
 
 
-def test_a_fault_that_stays_stops_the_run_after_its_retries(store, probe):
+def test_what_stays_wrong_stops_the_run_after_its_retries(store, probe):
+    """A store that fails for ever, and a name that never resolves; side by side, since the pauses take half a minute."""
     store.add(Schedule("stays", {"a": Thing(0, 10, always="internal_error")}))
-    came = open_at(store, probe).get_all([{"address": "s3://stays/a"}], seconds=180)[0]
-    assert came["status"] == "STK_ERR_NETWORK" and "stays" in came["message"] + came["file"], came
+    failing, nameless = open_at(store, probe), probe(ENVIRONMENT, endpoint="http://no-such-host.invalid:9", addressing="path")
+    failing.tell("get", address="s3://stays/a")
+    failing.process.stdin.flush()
+    came = nameless.get_all([{"address": "s3://any/thing"}], seconds=180)[0]
+    assert came["status"] == "STK_ERR_NETWORK" and "resolve" in came["message"], came
+    came = failing.wait(180)[0]
+    assert came["status"] == "STK_ERR_NETWORK" and "500" in came["message"] and "stays" in came["message"], came
     assert 2 <= store.schedules["stays"].requests <= 12
 
 
@@ -234,23 +239,9 @@ def test_a_store_that_comes_up_later_is_waited_for(probe):
     p.tell("get", address="s3://later/a")
     p.process.stdin.flush()
     time.sleep(0.3)
-    with FaultStore() as store:
+    with FaultStore(port) as store:
         store.add(Schedule("later", {"a": Thing(0, 10)}))
-        relay = store.loop
-
-        async def listen():
-            import asyncio
-            return await asyncio.start_server(store.serve, "127.0.0.1", port, limit=1 << 20)
-        import asyncio
-        second = asyncio.run_coroutine_threadsafe(listen(), relay).result(10)
         assert is_whole(p.wait()[0], BLOB[:10])
-        relay.call_soon_threadsafe(second.close)
-
-
-def test_a_name_that_never_resolves_is_told(store, probe):
-    p = probe(ENVIRONMENT, endpoint="http://no-such-host.invalid:9", addressing="path")
-    came = p.get_all([{"address": "s3://any/thing"}], seconds=180)[0]
-    assert came["status"] == "STK_ERR_NETWORK" and "resolve" in came["message"], came
 
 
 @pytest.mark.parametrize("key", ["a\r\nX-Injected: 1", "a\nb", "a\r", "a?x=1", "a#b", "a HTTP/1.1"])

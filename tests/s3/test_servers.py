@@ -3,8 +3,6 @@
 JuiceFS's gateway has MinIO's handlers, moto stores every key and speaks STS and instance metadata, rclone is the odd one."""
 import dataclasses
 import json
-import sys
-import time
 
 import pytest
 import servers
