@@ -292,7 +292,7 @@ int main(int argc, char **argv)
     else
         source_open(argc > 5 && strcmp(argv[5], "hedge") == 0);
 
-    result r;
+    result r = {0};
     for (int pass = 0; pass < (steps ? 1 : 2); pass++) {
         r = (result){.wall_s = seconds(), .cpu_s = cpu_seconds()};
         if (plain)
