@@ -79,7 +79,7 @@ test-python: build
 	STK_BUILD=$(abspath $(BUILD)) $(PYTHON) -m pytest -q -p no:cacheprovider tests
 
 .PHONY: test-all test-asan test-tsan test-clang test-levels test-faults test-reference test-s3
-test-all: test-levels test-asan test-tsan test-faults test-clang test-reference
+test-all: test-levels test-asan test-tsan test-faults test-clang test-s3 test-reference
 
 test-levels: build
 	STK_CPU=none $(MESON_TEST) -C $(BUILD) --no-suite checks

@@ -1,5 +1,6 @@
 """Where the servers are installed (`make test-s3`: .venv-s3) these tests run; elsewhere they are not collected."""
 import importlib.util
+import os
 import pathlib
 import sys
 
@@ -13,6 +14,7 @@ collect_ignore_glob = [] if INSTALLED else ["test_*.py"]
 if INSTALLED:
     import servers
     from probe import Probe
+    from sets import configure, make_set
 
 
 @pytest.fixture(scope="session")
@@ -69,3 +71,22 @@ def server(request):
 def sound_server(request):
     """Without rclone, which knows neither ranges nor conditions as S3 does."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def made_set(tmp_path_factory):
+    """300 chats with a picture each, in a folder."""
+    return make_set(tmp_path_factory.mktemp("set"))
+
+
+@pytest.fixture
+def digest_of(stoker):
+    def run(config, environment=None, *flags):
+        return stoker("run", config, "--digest", *flags, env=environment or dict(os.environ)).stdout.strip()
+    return run
+
+
+@pytest.fixture
+def calm(made_set, digest_of, tmp_path):
+    """The digest of that set, read from its folder."""
+    return digest_of(configure(tmp_path / "calm.yaml", made_set / "train.jsonl", tmp_path / "calm-index"))

@@ -20,6 +20,8 @@ import threading
 import urllib.parse
 import zlib
 
+from servers import Server
+
 BLOB = random.Random(0).randbytes(1 << 20)
 PARKED_S = 60  # longer than any client waits: it goes away
 
@@ -364,6 +366,10 @@ class FaultStore:
     @property
     def url(self):
         return f"http://127.0.0.1:{self.port}"
+
+    def environment(self):
+        """Of a program that asks its schedules."""
+        return Server(self.port, Schedule.key, Schedule.secret).environment()
 
     def add(self, schedule):
         self.schedules[schedule.bucket] = schedule

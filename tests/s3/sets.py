@@ -4,6 +4,7 @@ import json
 import pathlib
 import random
 
+from fault_store import Schedule, Thing
 from PIL import Image
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "sample"
@@ -44,3 +45,9 @@ def configure(path, manifest, index, batch=8, more=""):
     path.write_text(f"model: {SAMPLE / 'model'}\ndata:\n  - name: set\n    path: {manifest}\nindex_dir: {index}\nbatch: {batch}\nseed: 3\n"
                     f"max_pixels: 50176\n{more}\ntemplate:\n{TEMPLATE}")
     return path
+
+
+def serve(store, bucket, folder, **more):
+    """Every file of a folder as an object of a schedule of the fault store."""
+    things = {str(p.relative_to(folder)): Thing.of(p.read_bytes()) for p in sorted(folder.rglob("*")) if p.is_file()}
+    return store.add(Schedule(bucket, things, **more))
