@@ -247,6 +247,40 @@ static void packed_chats_are_even(void)
     stk_plan_destroy(plan);
 }
 
+/* Rows of a window are made longest first, and put into a random order: each quarter of an epoch's first window has its share of those that hold
+ * a long sample. */
+static void long_samples_do_not_cluster(void)
+{
+    enum { LONG = 6000, QUARTERS = 4 };
+    stk_plan *const plan = plan_of_chats(STK_BALANCE_NONE, STK_LAYOUT_PACKED);
+    stk_error err;
+    stk_plan_scratch *scratch;
+    stk_pool pool;
+    stk_pool_init(&pool, STK_TAG_PLAN);
+    CHECK_OK(stk_plan_scratch_create(&scratch, plan, &err), err);
+    const uint64_t steps = stk_plan_epoch_rows(plan, 0) / 2 / ROWS; /* 8,192 samples are two windows */
+    uint64_t with[QUARTERS] = {0}, all = 0;
+    for (uint64_t step = 0; step < steps; step++) {
+        stk_recipe recipe;
+        uint32_t longest[ROWS] = {0};
+        stk_pool_reset(&pool);
+        CHECK_OK(stk_plan_recipe(plan, scratch, step, 0, 1, 0, &pool, &recipe, &err), err);
+        for (uint32_t i = 0; i < recipe.sample_count; i++) {
+            const stk_recipe_sample *const s = &recipe.sample[i];
+            if (s->token_count > longest[s->row]) longest[s->row] = s->token_count;
+        }
+        for (uint32_t r = 0; r < ROWS; r++) {
+            with[step * QUARTERS / steps] += longest[r] >= LONG;
+            all += longest[r] >= LONG;
+        }
+    }
+    CHECK_MSG(all > 60, "%llu rows with a long sample", (unsigned long long)all);
+    for (int q = 0; q < QUARTERS; q++) CHECK_MSG(with[q] * 100 > 12 * all && with[q] * 100 < 40 * all, "quarter %d has %llu of %llu", q, (unsigned long long)with[q], (unsigned long long)all);
+    stk_plan_scratch_destroy(scratch);
+    stk_pool_deinit(&pool);
+    stk_plan_destroy(plan);
+}
+
 /* modality: aligned: micro-batches of one number have media on all ranks or on none. */
 static void aligned_columns_have_media_on_all_ranks_or_on_none(void)
 {
@@ -282,5 +316,5 @@ static void aligned_columns_have_media_on_all_ranks_or_on_none(void)
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(every_row_has_one_place), TEST(without_balance_rows_go_round), TEST(small_cases_are_near_the_best), TEST(one_huge_row_among_thousands_of_ranks),
-              TEST(packed_chats_are_even), TEST(aligned_columns_have_media_on_all_ranks_or_on_none));
+              TEST(packed_chats_are_even), TEST(long_samples_do_not_cluster), TEST(aligned_columns_have_media_on_all_ranks_or_on_none));
 }
