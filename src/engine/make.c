@@ -250,13 +250,13 @@ static stk_status check_facts(const stk_image_info *info, const stk_media_facts 
                               stk_reason *reason, stk_error *err)
 {
     *reason = STK_REASON_CHANGED;
-    if (facts->flags & STK_MEDIA_STATED) { /* what the record states is the upright size */
+    if (facts->flags & STK_MEDIA_STATED) { /* what the record or the facts file states, as the upright size */
         const bool swaps = stk_orientation_swaps(orientation);
         const uint32_t width_px = swaps ? info->height_px : info->width_px,
                        height_px = swaps ? info->width_px : info->height_px;
         if (width_px == facts->width_px && height_px == facts->height_px) return STK_OK;
         return stk_fail(err, STK_ERR_MEDIA,
-                        "the record states %u x %u pixels, and the picture has %u x %u: correct the record",
+                        "%u x %u pixels are stated, and the picture has %u x %u, upright: correct the record, or the facts file",
                         facts->width_px, facts->height_px, width_px, height_px);
     }
     if (info->width_px == facts->width_px && info->height_px == facts->height_px &&
