@@ -211,6 +211,15 @@ def test_an_interrupt_ends_an_index_that_waits_for_the_store(remote, build):
     assert "interrupted" in program.communicate(timeout=60)[1] and program.returncode == 130
 
 
+def test_a_second_run_takes_objects_from_the_cache(remote, local):
+    options = ("--cache.path", remote.folder / "disk", "--cache.bytes", "1GB", "--epochs", 1)
+    first = remote.run(*options)
+    before = remote.asked()
+    second = remote.run(*options)
+    assert second["digest"] == first["digest"] and remote.asked() == before
+    assert second["store"]["cache_hits"] > 0 == second["store"]["cache_misses"] and second["store"]["cache_hit_bytes"] > 0
+
+
 def test_prices_become_an_estimate(remote):
     came = remote.run("--set", "prices={request: 0.4, transfer: 20}")["store"]
     assert abs(came["price"] - (came["requests"] * 0.4 / 1e3 + came["bytes"] * 20 / 1e9)) < 1e-9
