@@ -132,7 +132,7 @@ def test_c05_no_cut_goes_through_an_image_or_a_text(field):
     (kept,) = at_limit.samples()
     assert kept.tokens == whole.tokens and (kept.ids == field.tokens.image_pad).sum() == 720
     assert field([record], files, **BUDGET, max_tokens=whole.tokens - 1).samples() == []
-    refused = field([record, chat("?")], files, **BUDGET, max_tokens=1024, overlong="error")("run", status=1)
+    refused = field([record, chat("?")], files, **BUDGET, max_tokens=1024, overlong="error")("run", status=2)
     assert "max_tokens" in refused.stderr and "train.jsonl:1" in refused.stderr
     (shrunk,) = field([record], files, **BUDGET, max_tokens=1024, overlong="shrink").samples()
     visual = [h * w // 4 for _, h, w in shrunk.grids]
