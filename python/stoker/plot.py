@@ -13,7 +13,7 @@ import array
 import json
 import os
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 try:
     import numpy as np
@@ -85,7 +85,7 @@ def bin_columns(values: np.ndarray, most: int = COLUMNS_MOST) -> tuple[np.ndarra
     return mean, np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
 
 
-def put_line(axes, steps: np.ndarray, values: np.ndarray, colour: str, label: str) -> None:
+def put_line(axes: Any, steps: np.ndarray, values: np.ndarray, colour: str, label: str) -> None:
     if len(values) <= COLUMNS_MOST:
         axes.plot(steps, values, color=colour, label=label, linewidth=1.2, marker="." if len(values) <= MARKED_MOST else None)
         return

@@ -1,0 +1,501 @@
+/* _core.c - the extension module stoker._core: errors and options, and the reader, which delivers batches.
+ *
+ *     stoker.Loader ──► Reader ──► feed ──► an engine of this process
+ *
+ * A feed is where batches come from; all that knows its kind stands in "the feed" below.  Ctrl-C: whatever waits comes back
+ * at least every 50 ms, with empty hands, and lets signals in, so a delivered batch is never lost. */
+#include "core.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLICE_NS = 50 * (int)STK_MS };
+
+static PyObject *make_error; /* stoker._exceptions.make */
+
+/* --- errors --- */
+
+/* What is no UTF-8 becomes surrogates, as file names have them everywhere in Python. */
+PyObject *core_text(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "surrogateescape");
+}
+
+PyObject *core_raise(const stk_error *err)
+{
+    PyObject *const error = PyObject_CallFunction(make_error, "iNsiKNN", (int)err->status, core_text(err->message),
+                                                  stk_stage_name(err->stage), err->code, (unsigned long long)err->line,
+                                                  core_text(err->sample), core_text(err->file));
+    if (error) PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(error);
+    return NULL;
+}
+
+PyObject *core_fail(stk_status status, const char *message)
+{
+    stk_error err = {.status = status};
+    snprintf(err.message, sizeof err.message, "%s", message);
+    return core_raise(&err);
+}
+
+/* --- options --- */
+
+static stk_status set_pairs(stk_options *options, PyObject *pairs, stk_error *err)
+{
+    const Py_ssize_t count = PyList_GET_SIZE(pairs);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const char *name, *value;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(pairs, i), "ss", &name, &value)) return STK_ERR_USAGE;
+        const stk_status status = stk_options_set(options, name, value, err);
+        if (status < 0) return status;
+    }
+    return STK_OK;
+}
+
+bool core_read_options(stk_options *options, PyObject *config, PyObject *pairs, const char *split)
+{
+    stk_error err;
+    stk_status status;
+    PyObject *path = NULL;
+    if (!PyList_Check(pairs)) {
+        PyErr_SetString(PyExc_TypeError, "options are a list of pairs");
+        return false;
+    }
+    if (config != Py_None && !PyUnicode_FSConverter(config, &path)) return false;
+    status = path ? stk_options_read(options, PyBytes_AS_STRING(path), &err) : stk_options_defaults(options, &err);
+    Py_XDECREF(path);
+    if (status == STK_OK) status = set_pairs(options, pairs, &err);
+    if (status == STK_OK) status = stk_options_split(options, split, &err);
+    if (status == STK_OK) return true;
+    if (!PyErr_Occurred()) core_raise(&err);
+    stk_options_deinit(options);
+    return false;
+}
+
+static PyObject *option_table(PyObject *module, PyObject *unused)
+{
+    size_t count;
+    const stk_option *const table = stk_option_table(&count);
+    PyObject *rows = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; rows && i < count; i++) {
+        const stk_option *const o = &table[i];
+        PyObject *const row = Py_BuildValue("(sssssNN)", o->name, o->type, o->default_text, o->choices, o->help,
+                                            PyBool_FromLong(o->stream), PyBool_FromLong(o->per_set));
+        if (row) PyList_SET_ITEM(rows, (Py_ssize_t)i, row);
+        else Py_CLEAR(rows);
+    }
+    return rows;
+}
+
+/* --- progress --- */
+
+/* Told, and whether to go on: not when a signal's handler or the callable has raised. */
+static bool tell(core_listener *listener, PyObject *arguments)
+{
+    bool goes_on = arguments && PyErr_CheckSignals() == 0;
+    if (goes_on && listener->call != Py_None) {
+        PyObject *const said = PyObject_CallObject(listener->call, arguments);
+        goes_on = said != NULL;
+        Py_XDECREF(said);
+    }
+    Py_XDECREF(arguments);
+    return goes_on;
+}
+
+bool core_report_index(void *context, const char *set, const char *phase, uint64_t done, uint64_t total)
+{
+    core_listener *const listener = context;
+    PyEval_RestoreThread(listener->away);
+    const bool goes_on = tell(listener, Py_BuildValue("(NsKK)", core_text(set), phase, (unsigned long long)done, (unsigned long long)total));
+    listener->away = PyEval_SaveThread();
+    return goes_on;
+}
+
+bool core_report_plan(void *context, uint64_t steps_done, uint64_t steps)
+{
+    return core_report_index(context, "", "planning", steps_done, steps);
+}
+
+/* --- the feed: where batches come from --- */
+
+typedef struct feed {
+    stk_engine *engine; /* of this process, with one reader; NULL: closed */
+    stk_reader *reader;
+} feed;
+
+static stk_status feed_open(feed *f, const stk_options *options, uint32_t rank, uint32_t world, const stk_state *state,
+                            const stk_index_progress *progress, stk_error *err)
+{
+    const stk_engine_ranks ranks = {.first_rank = rank, .rank_count = 1, .world = world};
+    stk_options alone = *options; /* its split is options' own */
+    alone.eval = NULL;
+    const stk_status status = stk_engine_open(&f->engine, &alone, ranks, state, progress, err);
+    if (status == STK_OK) f->reader = stk_engine_reader(f->engine, rank);
+    return status;
+}
+
+static stk_status feed_next(feed *f, stk_batch **batch, stk_ns timeout_ns, stk_error *err)
+{
+    return stk_reader_next(f->reader, batch, timeout_ns, err);
+}
+
+static stk_status feed_rewind(feed *f, stk_error *err)
+{
+    return stk_reader_rewind(f->reader, err);
+}
+
+static void feed_state(const feed *f, stk_state *state)
+{
+    stk_reader_state(f->reader, state);
+}
+
+static void feed_metrics(const feed *f, stk_metrics *metrics)
+{
+    stk_engine_metrics(f->engine, metrics);
+}
+
+/* Steps, and micro-batches of the rank. */
+static void feed_counts(const feed *f, uint64_t *steps, uint64_t *micros)
+{
+    *steps = stk_reader_step_count(f->reader);
+    *micros = stk_reader_micro_count(f->reader);
+}
+
+static bool feed_is_open(const feed *f)
+{
+    return f->engine != NULL;
+}
+
+static void feed_close(feed *f)
+{
+    stk_engine_close(&f->engine);
+    f->reader = NULL;
+}
+
+/* --- a reader --- */
+
+typedef struct reader_object {
+    PyObject_HEAD
+    feed feed;
+    PyTypeObject *batch_type;
+    uint64_t steps, micros;
+    pid_t pid;
+    atomic_bool closed;
+    atomic_uint users;   /* calls under way: close waits for them */
+    atomic_bool reading; /* next or rewind: one at a time */
+    pthread_mutex_t lock; /* of state alone, never across a call that waits */
+    stk_state state;      /* after what was delivered last; stays when closed */
+} reader_object;
+
+static void reader_note_state(reader_object *self)
+{
+    stk_state state;
+    feed_state(&self->feed, &state);
+    pthread_mutex_lock(&self->lock);
+    self->state = state;
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* state: text, or None; changes: option names that may differ from it, with commas. */
+static bool read_state(stk_state *state, PyObject *text, const char *changes)
+{
+    stk_error err;
+    Py_ssize_t size;
+    const char *const at = PyUnicode_AsUTF8AndSize(text, &size);
+    if (!at) return false;
+    if (stk_state_parse(state, at, (size_t)size, &err) < 0 || (changes[0] && stk_state_allow_changes(state, changes, &err) < 0)) {
+        core_raise(&err);
+        return false;
+    }
+    return true;
+}
+
+static bool reader_open(reader_object *self, const stk_options *options, unsigned rank, unsigned world, const stk_state *state,
+                        PyObject *call)
+{
+    stk_error err;
+    core_listener listener = {.call = call, .away = PyEval_SaveThread()};
+    const stk_index_progress progress = {.report = core_report_index, .context = &listener};
+    const stk_status status = feed_open(&self->feed, options, rank, world, state, &progress, &err);
+    PyEval_RestoreThread(listener.away);
+    if (status < 0) {
+        if (!PyErr_Occurred()) core_raise(&err);
+        return false;
+    }
+    feed_counts(&self->feed, &self->steps, &self->micros);
+    reader_note_state(self);
+    return true;
+}
+
+static PyObject *reader_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"config", "pairs", "split", "rank", "world", "state", "changes", "batch_type", "progress", NULL};
+    PyObject *config, *pairs, *text, *call;
+    PyTypeObject *batch_type;
+    const char *split, *changes;
+    unsigned rank, world;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOsIIOsO!O:Reader", names, &config, &pairs, &split, &rank, &world, &text,
+                                     &changes, &PyType_Type, &batch_type, &call))
+        return NULL;
+    stk_state state;
+    if (text != Py_None && !read_state(&state, text, changes)) return NULL;
+    stk_options options = STK_OPTIONS_INIT;
+    if (!core_read_options(&options, config, pairs, split)) return NULL;
+    reader_object *self = (reader_object *)type->tp_alloc(type, 0);
+    if (self) {
+        pthread_mutex_init(&self->lock, NULL);
+        self->pid = getpid();
+        self->batch_type = (PyTypeObject *)Py_NewRef((PyObject *)batch_type);
+        if (!reader_open(self, &options, rank, world, text == Py_None ? NULL : &state, call)) Py_CLEAR(self);
+    }
+    stk_options_deinit(&options);
+    return (PyObject *)self;
+}
+
+/* Begin and end a call that needs the feed.  False: raised. */
+static bool reader_enter(reader_object *self)
+{
+    if (self->pid != getpid()) {
+        core_fail(STK_ERR_FORKED, "the loader belongs to the parent process: open one after the fork, or start the child by spawn");
+        return false;
+    }
+    atomic_fetch_add(&self->users, 1);
+    if (!atomic_load(&self->closed)) return true;
+    atomic_fetch_sub(&self->users, 1);
+    core_fail(STK_ERR_USAGE, "the loader is closed");
+    return false;
+}
+
+static void reader_leave(reader_object *self)
+{
+    atomic_fetch_sub(&self->users, 1);
+}
+
+/* The same of a call that reads: one thread at a time. */
+static bool reader_begin(reader_object *self)
+{
+    if (!reader_enter(self)) return false;
+    if (!atomic_exchange(&self->reading, true)) return true;
+    reader_leave(self);
+    core_fail(STK_ERR_USAGE, "another thread is reading this loader: give each thread a loader of its own, or take turns");
+    return false;
+}
+
+static void reader_end(reader_object *self)
+{
+    atomic_store(&self->reading, false);
+    reader_leave(self);
+}
+
+static stk_ns now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (stk_ns)t.tv_sec * STK_S + t.tv_nsec;
+}
+
+/* As feed_next, in slices.  STK_ERR_INTERRUPTED: raised already. */
+static stk_status reader_wait(reader_object *self, stk_batch **batch, stk_ns timeout_ns, stk_error *err)
+{
+    const stk_ns end = timeout_ns == STK_FOREVER ? STK_FOREVER : now() + timeout_ns;
+    for (;;) {
+        const stk_ns left = end == STK_FOREVER ? STK_FOREVER : end - now();
+        stk_status status;
+        Py_BEGIN_ALLOW_THREADS
+        status = feed_next(&self->feed, batch, left < 0 ? 0 : left < SLICE_NS ? left : SLICE_NS, err);
+        Py_END_ALLOW_THREADS
+        if (status != STK_AGAIN) return status;
+        if (PyErr_CheckSignals()) return STK_ERR_INTERRUPTED;
+        if (atomic_load(&self->closed)) {
+            core_fail(STK_ERR_USAGE, "the loader was closed by another thread");
+            return STK_ERR_INTERRUPTED;
+        }
+        if (left <= SLICE_NS) return STK_AGAIN;
+    }
+}
+
+/* Seconds, or None: for ever.  Negative: raised. */
+static stk_ns read_timeout(PyObject *seconds)
+{
+    if (seconds == Py_None) return STK_FOREVER;
+    const double value = PyFloat_AsDouble(seconds);
+    if (PyErr_Occurred()) return -1;
+    if (!(value >= 0)) {
+        PyErr_SetString(PyExc_ValueError, "timeout is a number of seconds, not negative");
+        return -1;
+    }
+    return value < 1e9 ? (stk_ns)(value * (double)STK_S) : STK_FOREVER;
+}
+
+static PyObject *reader_next(reader_object *self, PyObject *seconds)
+{
+    const stk_ns timeout_ns = read_timeout(seconds);
+    if (timeout_ns < 0 || !reader_begin(self)) return NULL;
+    stk_batch *batch = NULL;
+    stk_error err = {0};
+    PyObject *object = NULL;
+    const stk_status status = reader_wait(self, &batch, timeout_ns, &err);
+    if (status == STK_OK) reader_note_state(self);
+    reader_end(self);
+    if (status == STK_OK) object = core_batch_wrap(self->batch_type, batch);
+    else if (status == STK_END) PyErr_SetNone(PyExc_StopIteration);
+    else if (status == STK_AGAIN) PyErr_SetString(PyExc_TimeoutError, "no micro-batch was ready in the time given: ask again");
+    else if (!PyErr_Occurred()) core_raise(&err);
+    return object;
+}
+
+static PyObject *reader_rewind(reader_object *self, PyObject *unused)
+{
+    if (!reader_begin(self)) return NULL;
+    stk_error err;
+    stk_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = feed_rewind(&self->feed, &err);
+    if (status == STK_OK) reader_note_state(self);
+    Py_END_ALLOW_THREADS
+    reader_end(self);
+    if (status < 0) return core_raise(&err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *reader_state(reader_object *self, PyObject *unused)
+{
+    stk_state state;
+    pthread_mutex_lock(&self->lock);
+    state = self->state;
+    pthread_mutex_unlock(&self->lock);
+    return core_state_text(&state);
+}
+
+static PyObject *reader_metrics(reader_object *self, PyObject *unused)
+{
+    if (!reader_enter(self)) return NULL;
+    stk_metrics metrics;
+    feed_metrics(&self->feed, &metrics);
+    reader_leave(self);
+    return core_metrics(&metrics);
+}
+
+/* Without the GIL.  Whoever comes first closes; the others find it done, or being done. */
+static void shut(reader_object *self)
+{
+    if (atomic_exchange(&self->closed, true)) return;
+    const bool ours = self->pid == getpid(); /* else threads and locks are the parent's, and nobody will leave */
+    while (ours && atomic_load(&self->users)) nanosleep(&(struct timespec){.tv_nsec = STK_MS}, NULL);
+    if (feed_is_open(&self->feed)) feed_close(&self->feed);
+}
+
+static PyObject *reader_close(reader_object *self, PyObject *unused)
+{
+    Py_BEGIN_ALLOW_THREADS
+    shut(self);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static void reader_dealloc(reader_object *self)
+{
+    PyTypeObject *const type = Py_TYPE(self);
+    Py_BEGIN_ALLOW_THREADS
+    shut(self);
+    Py_END_ALLOW_THREADS
+    pthread_mutex_destroy(&self->lock);
+    Py_XDECREF(self->batch_type);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *reader_steps(reader_object *self, void *unused)
+{
+    return PyLong_FromUnsignedLongLong(self->steps);
+}
+
+static PyObject *reader_micros(reader_object *self, void *unused)
+{
+    return PyLong_FromUnsignedLongLong(self->micros);
+}
+
+static PyObject *reader_closed(reader_object *self, void *unused)
+{
+    return PyBool_FromLong(atomic_load(&self->closed));
+}
+
+static PyMethodDef reader_methods[] = {{"next", (PyCFunction)reader_next, METH_O, NULL},
+                                       {"rewind", (PyCFunction)reader_rewind, METH_NOARGS, NULL},
+                                       {"state", (PyCFunction)reader_state, METH_NOARGS, NULL},
+                                       {"metrics", (PyCFunction)reader_metrics, METH_NOARGS, NULL},
+                                       {"close", (PyCFunction)reader_close, METH_NOARGS, NULL},
+                                       {0}};
+
+static PyGetSetDef reader_values[] = {{"steps", (getter)reader_steps, NULL, NULL, NULL},
+                                      {"micros", (getter)reader_micros, NULL, NULL, NULL},
+                                      {"closed", (getter)reader_closed, NULL, NULL, NULL},
+                                      {0}};
+
+static PyType_Slot reader_slots[] = {{Py_tp_doc, "One rank's way to its micro-batches (stoker.Loader)."},
+                                     {Py_tp_new, reader_new},
+                                     {Py_tp_dealloc, reader_dealloc},
+                                     {Py_tp_methods, reader_methods},
+                                     {Py_tp_getset, reader_values},
+                                     {0}};
+
+static PyType_Spec reader_spec = {.name = "stoker._core.Reader",
+                                  .basicsize = sizeof(reader_object),
+                                  .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+                                  .slots = reader_slots};
+
+/* --- the module --- */
+
+static PyObject *statuses(void)
+{
+#define STATUS_VALUE(name, number, text) "(sis)"
+#define STATUS_ARGUMENTS(name, number, text) , #name, number, text
+    return Py_BuildValue("[" STK_STATUS_MAP(STATUS_VALUE) "]" STK_STATUS_MAP(STATUS_ARGUMENTS));
+#undef STATUS_VALUE
+#undef STATUS_ARGUMENTS
+}
+
+static bool add(PyObject *module, const char *name, PyObject *value)
+{
+    const bool added = value && PyModule_AddObjectRef(module, name, value) == 0;
+    Py_XDECREF(value);
+    return added;
+}
+
+static int start(PyObject *module)
+{
+    PyObject *const errors = PyImport_ImportModule("stoker._exceptions");
+    make_error = errors ? PyObject_GetAttrString(errors, "make") : NULL;
+    Py_XDECREF(errors);
+    PyObject *const type = make_error ? PyType_FromModuleAndSpec(module, &reader_spec, NULL) : NULL;
+    const bool started = add(module, "Reader", type) && core_add_batch_types(module) && PyModule_AddFunctions(module, core_report_methods) == 0 &&
+                         add(module, "VERSION", PyUnicode_FromString(stk_version())) && add(module, "CPU", PyUnicode_FromString(stk_cpu())) &&
+                         add(module, "LIBRARIES", PyUnicode_FromString(stk_libraries())) && add(module, "STATUSES", statuses());
+    return started ? 0 : -1;
+}
+
+static PyMethodDef methods[] = {{"option_table", option_table, METH_NOARGS, NULL}, {0}};
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, start},
+#if PY_VERSION_HEX >= 0x030c0000
+                                   {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#if PY_VERSION_HEX >= 0x030d0000
+                                   {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+                                   {0}};
+
+static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,
+                                        .m_name = "stoker._core",
+                                        .m_doc = "The library, translated (stoker).",
+                                        .m_methods = methods,
+                                        .m_slots = slots};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&definition);
+}
