@@ -39,6 +39,7 @@ struct stk_exchange {
     stk_bytes upload;
     size_t sent_bytes, head_bytes;
     const char *ca;  /* set now */
+    char words[CURL_ERROR_SIZE]; /* of libcurl, when the exchange fails */
     bool may_be_private, met_private, new_connection, said_stop, doomed;
 };
 
@@ -169,6 +170,7 @@ static stk_exchange *make_exchange(stk_http *h)
         return NULL;
     }
     curl_easy_setopt(e, CURLOPT_PRIVATE, x);
+    curl_easy_setopt(e, CURLOPT_ERRORBUFFER, x->words);
     curl_easy_setopt(e, CURLOPT_SHARE, h->share);
     curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L); /* do not wait for a resolver's thread */
@@ -244,6 +246,7 @@ stk_exchange *stk_http_start(stk_http *h, const stk_http_ask *ask)
     x->user = ask->user;
     x->upload = ask->upload;
     x->sent_bytes = x->head_bytes = 0;
+    x->words[0] = 0;
     x->may_be_private = ask->may_be_private;
     x->met_private = x->new_connection = x->said_stop = x->doomed = false;
     curl_easy_setopt(x->easy, CURLOPT_FRESH_CONNECT, ask->fresh ? 1L : 0L);
@@ -297,6 +300,13 @@ static stk_http_outcome outcome_of(const stk_exchange *x, CURLcode code)
     }
 }
 
+/* Which host it was, where libcurl says so; its other texts may quote what an URL holds. */
+static const char *words_of(const stk_exchange *x, CURLcode code)
+{
+    const bool names_host = code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_CONNECT;
+    return names_host && x->words[0] ? x->words : curl_easy_strerror(code);
+}
+
 static void hand_out_ends(stk_http *h)
 {
     CURLMsg *message;
@@ -312,7 +322,7 @@ static void hand_out_ends(stk_http *h)
         const bool new_connection = x->new_connection;
         take_out(&h->running, x);
         retire(h, x);
-        h->config.events.end(user, outcome, curl_easy_strerror(code), new_connection);
+        h->config.events.end(user, outcome, words_of(x, code), new_connection);
     }
 }
 

@@ -26,7 +26,8 @@ static const stk_ns calm_ns = 5 * STK_S;
 
 void stk_pace_init(stk_pace *p, const stk_patience *patience)
 {
-    *p = (stk_pace){.limit = patience->limit, .window = patience->start < patience->limit ? patience->start : patience->limit};
+    *p = (stk_pace){.limit = patience->limit, .window = patience->start < patience->limit ? patience->start : patience->limit,
+                   .linear_from = patience->limit};
 }
 
 int stk_pace_window(const stk_pace *p)
@@ -44,6 +45,7 @@ static void end_round(stk_pace *p)
     if (mean > 4 * p->best_ns + 50 * STK_MS && p->window > slow_window) {
         p->window *= 0.875;
         if (p->window < slow_window) p->window = slow_window;
+        p->linear_from = p->window;
     }
     p->sum_ns = 0;
     p->round = 0;
@@ -58,7 +60,7 @@ void stk_pace_good(stk_pace *p, stk_ns first_byte_ns, bool full)
 {
     p->sum_ns += first_byte_ns;
     p->round++;
-    if (full && !is_slow(p)) p->window += 1 / p->window; /* one more for each window of answers */
+    if (full && !is_slow(p)) p->window += p->window < p->linear_from ? 1 : 1 / p->window;
     if (p->window > p->limit) p->window = p->limit;
     if (p->round == ROUND) end_round(p);
 }
@@ -70,6 +72,7 @@ void stk_pace_throttled(stk_pace *p, stk_ns started, stk_ns now)
     p->cut_at = now;
     p->window /= 2;
     if (p->window < least_window) p->window = p->limit < least_window ? p->limit : least_window;
+    p->linear_from = p->window;
 }
 
 bool stk_pace_is_calm(const stk_pace *p, stk_ns now)

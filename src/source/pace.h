@@ -19,10 +19,10 @@ typedef struct stk_patience {
 
 extern const stk_patience stk_patience_default;
 
-/* --- the window: additive increase, multiplicative decrease, on throttles and on latency --- */
+/* --- the window: quick growth to where it was last cut, then additive; multiplicative decrease, on throttles and on latency --- */
 
 typedef struct stk_pace {
-    double window;
+    double window, linear_from; /* below the latter it grows by one with each answer, above by one with each window of them */
     int limit;
     stk_ns cut_at, throttled_at;   /* the last cut; the last throttle, 0: none */
     stk_ns sum_ns, best_ns;        /* of the first bytes of this round; the best mean of a round */

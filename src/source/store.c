@@ -70,11 +70,6 @@ static stk_ns whole_limit(const stk_loop *l, const stk_piece *p)
     return l->patience.whole_ns + (bytes > INT64_MAX / 4000 ? INT64_MAX / 4 : (stk_ns)bytes * 1000);
 }
 
-static uint64_t wanted_bytes(const stk_piece *p)
-{
-    return p->end != STK_UNKNOWN_BYTES ? p->end - p->first : p->job->request->capacity_bytes;
-}
-
 /* When the attempt has waited too long, by what is known now. */
 static stk_ns attempt_deadline(const stk_loop *l, const stk_attempt *attempt)
 {
@@ -83,7 +78,7 @@ static stk_ns attempt_deadline(const stk_loop *l, const stk_attempt *attempt)
     stk_ns quiet;
     if (attempt->first_byte) quiet = attempt->last_byte + l->patience.stall_ns;
     else if (attempt->last_byte) quiet = attempt->last_byte + l->patience.first_byte_ns; /* an upload goes on */
-    else quiet = attempt->started + stk_first_byte_limit(&l->lateness[stk_size_class(wanted_bytes(p))], &l->patience);
+    else quiet = attempt->started + stk_first_byte_limit(&l->lateness[attempt->size_class], &l->patience);
     return quiet < whole ? quiet : whole;
 }
 
@@ -92,8 +87,8 @@ static stk_ns hedge_time(const stk_loop *l, const stk_piece *p)
 {
     const stk_attempt *const attempt = p->attempt[0];
     if (!l->store->config.hedge || p->hedged || !attempt || attempt->first_byte || p->attempt[1]) return 0;
-    if (p->job->kind != STK_JOB_GET || p->job->parted || wanted_bytes(p) > STK_PART_BYTES) return 0;
-    const stk_ns late = l->lateness[stk_size_class(wanted_bytes(p))].p97_ns;
+    if (p->job->kind != STK_JOB_GET || p->job->parted || stk_piece_wanted_bytes(p) > STK_PART_BYTES) return 0;
+    const stk_ns late = l->lateness[attempt->size_class].p97_ns;
     return late ? attempt->started + late : 0;
 }
 

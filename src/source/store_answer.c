@@ -100,10 +100,7 @@ static bool accept_head(stk_loop *l, stk_attempt *attempt)
     }
     attempt->accepted = true;
     const stk_ns late = attempt->first_byte - attempt->started;
-    if (p->job->kind == STK_JOB_GET) {
-        const uint64_t size = p->end != STK_UNKNOWN_BYTES ? p->end - p->first : 0;
-        stk_lateness_add(&l->lateness[stk_size_class(size)], late, &l->patience);
-    }
+    if (p->job->kind == STK_JOB_GET) stk_lateness_add(&l->lateness[attempt->size_class], late, &l->patience);
     stk_time_add(&l->metrics.first_byte, late);
     stk_pace_good(&l->pace, late, l->in_flight + 1 >= stk_pace_window(&l->pace));
     stop_rival(l, attempt);

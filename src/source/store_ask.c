@@ -128,6 +128,7 @@ static void begin_attempt(stk_attempt *attempt, stk_piece *piece, bool hedge)
     attempt->piece = piece;
     attempt->exchange = NULL;
     attempt->started = stk_now();
+    attempt->size_class = stk_size_class(stk_piece_wanted_bytes(piece));
     attempt->first_byte = attempt->last_byte = 0;
     attempt->generation = attempt->skip_bytes = attempt->body_bytes = 0;
     attempt->is_hedge = hedge;

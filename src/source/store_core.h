@@ -64,6 +64,7 @@ struct stk_attempt {
     bool accepted;       /* a good answer: the body goes to its place */
     stk_stop stop;
     uint64_t body_bytes; /* that came */
+    unsigned size_class; /* of what was wanted when it was sent: its first byte is compared with those of its like */
     size_t room_bytes;
     uint8_t room[STK_ERROR_ROOM_BYTES];
     stk_answer answer;
@@ -107,6 +108,12 @@ struct stk_job {
     int refused_status;
     stk_piece *pieces, own;   /* own is the first, and always there */
 };
+
+/* Of an object whose size is not known yet, what there is room for. */
+static inline uint64_t stk_piece_wanted_bytes(const stk_piece *piece)
+{
+    return piece->end != STK_UNKNOWN_BYTES ? piece->end - piece->first : piece->job->request->capacity_bytes;
+}
 
 struct stk_loop {
     stk_store *store;

@@ -159,7 +159,7 @@ static void checksums_have_their_known_values(void)
 
 /* --- pace --- */
 
-static void the_window_grows_slowly_and_falls_fast(void)
+static void the_window_grows_until_it_is_cut_and_then_slowly(void)
 {
     stk_patience patience = stk_patience_default;
     patience.start = 64;
@@ -167,13 +167,19 @@ static void the_window_grows_slowly_and_falls_fast(void)
     stk_pace pace;
     stk_pace_init(&pace, &patience);
     CHECK_INT(stk_pace_window(&pace), 64);
-    for (int i = 0; i < 66; i++) stk_pace_good(&pace, 30 * STK_MS, true);
-    CHECK_INT(stk_pace_window(&pace), 65); /* one more for each window of answers */
+    for (int i = 0; i < 10; i++) stk_pace_good(&pace, 30 * STK_MS, true);
+    CHECK_INT(stk_pace_window(&pace), 74); /* one more for each answer */
     for (int i = 0; i < 1000; i++) stk_pace_good(&pace, 30 * STK_MS, false);
-    CHECK_INT(stk_pace_window(&pace), 65); /* nobody wanted more */
-    for (int i = 0; i < 100000; i++) stk_pace_good(&pace, 30 * STK_MS, true);
+    CHECK_INT(stk_pace_window(&pace), 74); /* nobody wanted more */
+    for (int i = 0; i < 1000; i++) stk_pace_good(&pace, 30 * STK_MS, true);
     CHECK_INT(stk_pace_window(&pace), 100);
+    stk_pace_throttled(&pace, STK_S, 2 * STK_S);
+    CHECK_INT(stk_pace_window(&pace), 50);
+    for (int i = 0; i < 52; i++) stk_pace_good(&pace, 30 * STK_MS, true);
+    CHECK_INT(stk_pace_window(&pace), 51); /* one more for each window of answers */
 
+    stk_pace_init(&pace, &patience);
+    for (int i = 0; i < 1000; i++) stk_pace_good(&pace, 30 * STK_MS, true);
     CHECK(stk_pace_is_calm(&pace, 50 * STK_S));
     for (int i = 0; i < 100; i++) stk_pace_throttled(&pace, 99 * STK_S, 100 * STK_S + i); /* all were under way together */
     CHECK_INT(stk_pace_window(&pace), 50);
@@ -271,7 +277,7 @@ static void peers_are_kept_while_there_is_room(void)
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(a_head_says_what_it_says), TEST(what_contradicts_itself_is_malformed), TEST(each_answer_has_its_verdict),
-              TEST(broken_lists_are_refused), TEST(checksums_have_their_known_values), TEST(the_window_grows_slowly_and_falls_fast),
+              TEST(broken_lists_are_refused), TEST(checksums_have_their_known_values), TEST(the_window_grows_until_it_is_cut_and_then_slowly),
               TEST(pauses_grow_and_have_a_bound), TEST(retries_without_tokens_wait), TEST(lateness_is_known_after_enough_observations),
               TEST(peers_are_kept_while_there_is_room));
 }

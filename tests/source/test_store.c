@@ -623,7 +623,7 @@ static void a_name_that_does_not_resolve_is_tried_again(void)
     stk_store_submit(f.store, r);
     CHECK(reap(&f) == r);
     CHECK_INT(r->status, STK_ERR_NETWORK);
-    CHECK_HAS(r->error.message, "no-such-host.invalid");
+    CHECK_HAS(r->error.message, "host: no-such-host.invalid");
     close_fetcher(&f);
     server_stop(s);
     unmake(r);

@@ -5,14 +5,15 @@
 
 enum { MANY = 300 };
 
-static void fetch_many(fetcher *f, int count, uint64_t most_bytes)
+/* room_bytes: 0: as large as each object, as for one that the index knows. */
+static void fetch_many_into(fetcher *f, int count, uint64_t most_bytes, size_t room_bytes)
 {
     stk_request **const all = calloc((size_t)count, sizeof *all);
     for (int i = 0; i < count; i++) {
         char address[64];
         const uint64_t size = ((uint64_t)i * 7919u) % most_bytes;
         snprintf(address, sizeof address, "s3://bucket/%llu-%d", (unsigned long long)size, i);
-        all[i] = make(address, 0, UINT64_MAX, (size_t)size);
+        all[i] = make(address, 0, UINT64_MAX, room_bytes ? room_bytes : (size_t)size);
         all[i]->priority = (uint64_t)i;
         stk_store_submit(f->store, all[i]);
     }
@@ -27,6 +28,11 @@ static void fetch_many(fetcher *f, int count, uint64_t most_bytes)
     free(all);
 }
 
+static void fetch_many(fetcher *f, int count, uint64_t most_bytes)
+{
+    fetch_many_into(f, count, most_bytes, 0);
+}
+
 static bool after_a_moment(exchange *x)
 {
     server_wait(x, 5);
@@ -35,7 +41,7 @@ static bool after_a_moment(exchange *x)
 
 static void many_objects_come_at_once(void)
 {
-    quick.start = 64;
+    quick.start = quick.limit = 64;
     for (int loops = 1; loops <= 3; loops += 2) {
         server *const s = server_start(after_a_moment, NULL);
         fetcher f;
@@ -207,6 +213,20 @@ static void what_is_late_is_asked_a_second_time(void)
     make_quick();
 }
 
+/* Late is what objects of the like take, also where only their room is known. */
+static void what_is_late_and_of_unknown_size_is_asked_a_second_time(void)
+{
+    quick.start = 16;
+    server *const s = server_start(late_now_and_then, NULL);
+    fetcher f;
+    open_fetcher(&f, s, (stk_source_config){.hedge = true});
+    fetch_many_into(&f, 700, 2000, 1 << 20);
+    CHECK(metrics_of(&f).hedges_won >= 1);
+    close_fetcher(&f);
+    server_stop(s);
+    make_quick();
+}
+
 /* --- cancel, close --- */
 
 static void every_request_comes_back_once_whatever_is_cancelled(void)
@@ -271,6 +291,7 @@ int main(int argc, char **argv)
     setenv("no_proxy", "*", 1);
     TEST_MAIN(argc, argv, TEST(many_objects_come_at_once), TEST(trouble_does_not_change_a_byte), TEST(waiting_does_not_spin),
               TEST(a_connection_that_died_is_no_fault), TEST(smaller_priorities_are_asked_first),
-              TEST(what_is_late_is_asked_a_second_time), TEST(every_request_comes_back_once_whatever_is_cancelled),
+              TEST(what_is_late_is_asked_a_second_time),
+              TEST(what_is_late_and_of_unknown_size_is_asked_a_second_time), TEST(every_request_comes_back_once_whatever_is_cancelled),
               TEST(close_does_not_wait_and_leaves_nothing));
 }
