@@ -175,6 +175,28 @@ static stk_status home_create(stk_engine_home **out, stk_engine *engine, stk_err
     return STK_OK;
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* All splits are read through one source.  What their records may name is each split's own. */
+static stk_status check_stores(const stk_source_config *a, const stk_source_config *b, stk_error *err)
+{
+    const char *const differs = !same_text(a->endpoint, b->endpoint)           ? "endpoint"
+                                : !same_text(a->region, b->region)             ? "region"
+                                : !same_text(a->profile_name, b->profile_name) ? "profile_name"
+                                : !same_text(a->ca, b->ca)                     ? "ca"
+                                : a->addressing != b->addressing               ? "addressing"
+                                : a->requester_pays != b->requester_pays       ? "requester_pays"
+                                : a->anonymous != b->anonymous                 ? "anonymous"
+                                                                               : NULL;
+    if (!differs) return STK_OK;
+    return stk_fail(err, STK_ERR_OPTION,
+                    "eval: %s is not that of the run, and one engine asks one store: set it for both, or evaluate by a run of its own "
+                    "(split eval)", differs);
+}
+
 /* The run of each split, then the memory for all of them. */
 static stk_status open_lanes(stk_engine *engine, const stk_options *options, const stk_span *part,
                              const stk_index_progress *progress, stk_error *err)
@@ -188,6 +210,7 @@ static stk_status open_lanes(stk_engine *engine, const stk_options *options, con
         lane->number = k;
         lane->memory = &engine->memory.lane[k];
         STK_TRY(stk_lane_open_run(lane, needs[k].options, k == STK_LANE_TRAIN ? part : &whole, progress, &needs[k].forecast, err));
+        if (k != STK_LANE_TRAIN) STK_TRY(check_stores(&engine->lane[STK_LANE_TRAIN].run->rules->store, &lane->run->rules->store, err));
     }
     STK_TRY(stk_memory_plan_make(&engine->memory, needs, engine->lane_count, engine->ranks, err));
     for (uint32_t k = 0; k < engine->lane_count; k++) STK_TRY(stk_lane_open(&engine->lane[k], err));

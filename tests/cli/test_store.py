@@ -266,6 +266,42 @@ def test_a_presigned_address_is_told_without_its_signature(remote, local):
     assert "hush" not in done.stdout + done.stderr + shown.stdout + shown.stderr and b"hush" not in files
 
 
+@pytest.fixture
+def web(fault_store):
+    """A host that asks nobody for a signature."""
+    class Web(fault_store.FaultStore):
+        def identify(self, request, schedule):
+            return None
+
+    with Web() as made:
+        yield made
+
+
+def test_media_of_eval_may_lie_on_a_host_that_training_may_not_name(remote, local, web, fault_store, sample):
+    pictures = {f"images/{path.name}": fault_store.Thing.of(path.read_bytes()) for path in sorted((sample / "images").iterdir())}
+    hosted = web.add(fault_store.Schedule("pictures", pictures))
+    image = f"{web.url}/pictures/" + next(name for name in pictures if name.endswith(".jpg") and " " not in name and name.isascii())
+    record = {"id": "a", "image": image, "conversations": [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "ok"}]}
+    (sample / "val.jsonl").write_text(json.dumps(record) + "\n")
+    plain = remote.config.read_text()
+    remote.config.write_text(plain + f"eval: {{data: [{{name: val, path: val.jsonl}}], batch: 1, allow: ['{web.url}']}}\n")
+    came = remote.run("--eval-every", 9)
+    assert came["digest"] == local["digest"] and came["eval"]["same"] and came["eval"]["images"] == came["eval"]["evaluations"] > 0
+    assert hosted.requests > 1 and came["failures"]["masked"] == 0
+    # Training may not name it.
+    remote.config.write_text(plain.replace("data:\n", "data:\n  - {name: val, path: val.jsonl}\n"))
+    before = hosted.requests
+    assert "allow" in remote("run", "--errors.unusable", 0.5, status=None).stderr
+    assert hosted.requests == before
+
+
+def test_eval_with_a_store_of_its_own_is_refused_beside_training(remote):
+    remote.config.write_text(remote.config.read_text() + "eval: {data: [{name: val, path: train.jsonl}], batch: 1, region: elsewhere-1}\n")
+    done = remote("run", "--eval-every", 9, status=None)
+    assert done.returncode == 2 and "eval: region is not that of the run" in done.stderr
+    assert remote("run", status=0).returncode == 0
+
+
 def test_files_in_tars_of_a_bucket(remote, local, sample):
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as out:
