@@ -53,6 +53,7 @@ typedef struct stk_request {
     struct stk_request *next, *previous;
     void *work;
     int state, cancelled, step;
+    bool alone; /* no range of others with it */
     struct stk_asked { /* of a file in a tar, while the tar is asked for its bytes: what the caller had set */
         stk_str address; /* data NULL: it is not such a request */
         uint64_t offset, size_bytes;

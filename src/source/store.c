@@ -4,7 +4,8 @@
  * for the network or the next due time, look at what is due, hand out what is finished.  Each step is constant time or a heap's
  * logarithm; only cancel and close look at all.
  *
- * Not here: jobs and their pieces (store_jobs.c), what is sent (store_ask.c), what an answer means (store_answer.c), the blocking calls (store_call.c). */
+ * Not here: jobs and their pieces (store_jobs.c), one range for several requests (store_merge.c), what is sent (store_ask.c), what
+ * an answer means (store_answer.c), the blocking calls (store_call.c). */
 #include "source/store_core.h"
 
 #include <errno.h>
@@ -18,6 +19,16 @@ void stk_waiting_leave(stk_loop *l, stk_request *r)
     *(r->previous ? &r->previous->next : &l->waiting_first) = r->next;
     *(r->next ? &r->next->previous : &l->waiting_last) = r->previous;
     r->next = r->previous = NULL;
+}
+
+void stk_waiting_enter(stk_loop *l, stk_request *r)
+{
+    stk_request *before = l->waiting_last;
+    while (before && before->priority > r->priority) before = before->previous;
+    r->previous = before;
+    r->next = before ? before->next : l->waiting_first;
+    *(r->next ? &r->next->previous : &l->waiting_last) = r;
+    *(before ? &before->next : &l->waiting_first) = r;
 }
 
 /* Give the first waiting request a job.  False: there is none to give. */
@@ -144,28 +155,20 @@ static void look_at_due(stk_loop *l)
 
 /* --- the thread --- */
 
-static void insert_waiting(stk_loop *l, stk_request *r)
-{
-    stk_request *before = l->waiting_last;
-    while (before && before->priority > r->priority) before = before->previous;
-    r->previous = before;
-    r->next = before ? before->next : l->waiting_first;
-    *(r->next ? &r->next->previous : &l->waiting_last) = r;
-    *(before ? &before->next : &l->waiting_first) = r;
-}
-
+/* Jobs first: those that a merged range carried wait again. */
 static void end_cancelled(stk_loop *l)
 {
+    for (stk_job *job = l->jobs, *next; job; job = next) {
+        next = job->next;
+        if (job->carrier ? stk_carrier_cancelled(job->carrier) : stk_request_cancelled(job->request))
+            (void)stk_job_fail(l, job, STK_ERR_INTERRUPTED, 0, "cancelled");
+    }
     for (stk_request *r = l->waiting_first, *next; r; r = next) {
         next = r->next;
         if (!stk_request_cancelled(r)) continue;
         stk_waiting_leave(l, r);
         r->status = stk_fail(&r->error, STK_ERR_INTERRUPTED, "cancelled");
         stk_request_end(l, r);
-    }
-    for (stk_job *job = l->jobs, *next; job; job = next) {
-        next = job->next;
-        if (stk_request_cancelled(job->request)) (void)stk_job_fail(l, job, STK_ERR_INTERRUPTED, 0, "cancelled");
     }
 }
 
@@ -183,7 +186,7 @@ static bool take_inbox(stk_loop *l)
     while (chain) {
         stk_request *const r = chain;
         chain = r->next;
-        insert_waiting(l, r);
+        stk_waiting_enter(l, r);
         cancels |= stk_request_cancelled(r); /* before it came here */
     }
     if (cancels) end_cancelled(l);
@@ -224,13 +227,13 @@ static void end_all(stk_loop *l)
 {
     l->closing = true;
     (void)take_inbox(l);
+    while (l->jobs) (void)stk_job_fail(l, l->jobs, STK_ERR_INTERRUPTED, 0, "closed");
     while (l->waiting_first) {
         stk_request *const r = l->waiting_first;
         stk_waiting_leave(l, r);
         r->status = stk_fail(&r->error, STK_ERR_INTERRUPTED, "closed");
         stk_request_end(l, r);
     }
-    while (l->jobs) (void)stk_job_fail(l, l->jobs, STK_ERR_INTERRUPTED, 0, "closed");
     deliver(l);
 }
 
@@ -313,6 +316,10 @@ static void free_loop(stk_loop *l)
     for (stk_attempt *attempt; (attempt = l->free_attempts);) {
         l->free_attempts = attempt->next;
         stk_free(attempt);
+    }
+    for (stk_carrier *c; (c = l->free_carriers);) {
+        l->free_carriers = c->next;
+        stk_free(c);
     }
     stk_signer_destroy(l->signer);
     stk_peers_destroy(l->peers);
@@ -402,6 +409,7 @@ void stk_store_submit(stk_store *s, stk_request *r)
     const unsigned turn = __atomic_fetch_add(&s->next_loop, 1, __ATOMIC_RELAXED);
     stk_loop *const l = &s->loop[turn % (unsigned)s->loop_count];
     r->next = NULL;
+    r->alone = false;
     pthread_mutex_lock(&l->lock);
     const bool was_empty = !l->inbox_first, stopped = l->stop;
     if (!stopped) {

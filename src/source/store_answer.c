@@ -80,6 +80,7 @@ static stk_stop accept_object(stk_loop *l, stk_attempt *attempt)
     if (!body_range(a, &first, &end, &total)) return STK_STOP_CONTENT;
     const uint64_t at = p->first + p->got_bytes;
     if (job->kind == STK_JOB_GET && first > at) return STK_STOP_CONTENT;
+    if (job->carrier && (!a->has_range || first != at || end != p->end || total == STK_UNKNOWN_BYTES)) return STK_STOP_CONTENT;
     stk_stop stop = learn_etag(job, a);
     if (stop == STK_STOP_NONE) stop = learn_size(job, end, total);
     if (stop != STK_STOP_NONE) return stop;
@@ -158,7 +159,8 @@ static bool on_body(void *user, stk_bytes bytes)
     const uint64_t at = p->first - r->offset + p->got_bytes; /* in the buffer */
     const uint64_t room = p->end != STK_UNKNOWN_BYTES ? p->end - p->first - p->got_bytes : r->capacity_bytes - at;
     const size_t size = bytes.size_bytes < room ? bytes.size_bytes : (size_t)room;
-    if (size) memcpy(r->buffer + at, bytes.data, size);
+    if (job->carrier) stk_carrier_put(job->carrier, r->offset + at, (stk_bytes){bytes.data, size});
+    else if (size) memcpy(r->buffer + at, bytes.data, size);
     p->got_bytes += size;
     if (size == bytes.size_bytes) return true;
     attempt->stop = p->end != STK_UNKNOWN_BYTES ? STK_STOP_ENOUGH : STK_STOP_LIMIT;
@@ -178,7 +180,7 @@ void stk_piece_retry(stk_loop *l, stk_piece *p, stk_retry kind, int64_t retry_af
     const stk_ns now = stk_now();
     l->metrics.retries[kind]++;
     p->failures++;
-    if (p->failures >= l->patience.attempts || now - job->started > l->patience.retries_ns) {
+    if (p->failures >= l->patience.attempts || now - job->started > l->patience.retries_ns || (job->carrier && kind != STK_RETRY_THROTTLE)) {
         char host[128];
         (void)stk_url_show(host, sizeof host, stk_str_of(job->peer->name));
         (void)stk_job_fail(l, job, STK_ERR_NETWORK, 0, "%.100s; given up after %d tries in %.1f s: look at %s%.80s and at the network to it",
@@ -209,7 +211,7 @@ static void ask_again(stk_loop *l, stk_piece *p, stk_retry kind)
 static void restart(stk_loop *l, stk_job *job, const char *words)
 {
     l->metrics.retries[STK_RETRY_CONTENT]++;
-    if (++job->restarts > RESTARTS)
+    if (++job->restarts > RESTARTS || job->carrier)
         (void)stk_job_fail(l, job, STK_ERR_NETWORK, 0, "%s, %d times", words, job->restarts);
     else
         stk_job_restart(l, job, stk_pause(&l->patience, job->restarts, &l->random));
@@ -264,7 +266,7 @@ static void piece_is_whole(stk_loop *l, stk_piece *p, const stk_answer *a)
 static void past_end(stk_loop *l, stk_piece *p, const stk_answer *a)
 {
     stk_job *const job = p->job;
-    if (p != &job->own || p->first != job->request->offset || p->got_bytes || job->end != STK_UNKNOWN_BYTES) {
+    if (job->carrier || p != &job->own || p->first != job->request->offset || p->got_bytes || job->end != STK_UNKNOWN_BYTES) {
         restart(l, job, "the object becomes shorter while it is read");
         return;
     }

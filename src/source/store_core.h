@@ -26,6 +26,7 @@ enum {
 typedef struct stk_job stk_job;
 typedef struct stk_piece stk_piece;
 typedef struct stk_attempt stk_attempt;
+typedef struct stk_carrier stk_carrier;
 typedef struct stk_loop stk_loop;
 
 typedef enum stk_job_kind { STK_JOB_GET, STK_JOB_LOOK, STK_JOB_LIST, STK_JOB_PUT } stk_job_kind;
@@ -88,10 +89,18 @@ struct stk_piece {
     stk_attempt *attempt[2];
 };
 
+/* A range that serves several requests (store_merge.c). */
+struct stk_carrier {
+    stk_carrier *next;    /* of the free ones */
+    stk_request request;  /* for the range; without a buffer */
+    stk_request *first;   /* those that are carried, by offset, linked by next */
+};
+
 struct stk_job {
     stk_job *next, *previous; /* of the live ones, or of the free ones */
     stk_loop *loop;
     stk_request *request;
+    stk_carrier *carrier;     /* whose request that is; NULL: no merged range */
     stk_job_kind kind;
     stk_url url;              /* of the address, or of where a redirect led */
     char *location;           /* the text of url after a redirect; NULL: the request's address */
@@ -141,6 +150,7 @@ struct stk_loop {
     stk_job *jobs, *free_jobs;
     stk_piece *free_pieces;
     stk_attempt *free_attempts;
+    stk_carrier *free_carriers;
     int job_count, piece_count, in_flight;     /* made; made; attempts with an exchange */
     bool awaits_credentials, closing;
     stk_request *finished_first, *finished_last;
@@ -166,6 +176,7 @@ struct stk_store {
 /* Look at a flying piece again when the first of its deadlines is due; further bytes only move that back. */
 void stk_piece_watch(stk_loop *loop, stk_piece *piece);
 
+void stk_waiting_enter(stk_loop *loop, stk_request *request);
 void stk_waiting_leave(stk_loop *loop, stk_request *request); /* it is no longer without a job */
 
 stk_provider *stk_store_provider(stk_store *store, stk_error *err);
@@ -196,6 +207,17 @@ void stk_job_restart(stk_loop *loop, stk_job *job, stk_ns pause_ns);
 stk_status stk_job_aim(stk_loop *loop, stk_job *job, stk_str address);
 
 void stk_request_end(stk_loop *loop, stk_request *request); /* queue it for delivery; its status is set */
+
+/* --- store_merge.c --- */
+
+/* Take a waiting request and those of the next ones that its range may be merged with out of the waiting ones.  NULL: none; it
+ * waits on. */
+stk_carrier *stk_carrier_open(stk_loop *loop, stk_request *request);
+void stk_carrier_put(const stk_carrier *carrier, uint64_t at, stk_bytes bytes); /* at: in the object */
+bool stk_carrier_cancelled(const stk_carrier *carrier); /* one of the carried is */
+
+/* Its request is whole, and so are the carried; or each waits again, for itself. */
+void stk_carrier_end(stk_loop *loop, stk_carrier *carrier);
 
 /* --- store_call.c --- */
 

@@ -211,7 +211,8 @@ void stk_job_finish(stk_loop *l, stk_job *job, stk_status status)
     memcpy(r->etag_is, job->etag_is, sizeof r->etag_is);
     job->next = l->free_jobs;
     l->free_jobs = job;
-    stk_request_end(l, r);
+    if (job->carrier) stk_carrier_end(l, job->carrier);
+    else stk_request_end(l, r);
 }
 
 stk_status stk_job_fail(stk_loop *l, stk_job *job, stk_status status, int code, const char *format, ...)
@@ -263,9 +264,11 @@ bool stk_job_open(stk_loop *l, stk_request *r)
 {
     stk_job *const job = take_job(l);
     if (!job) return false;
-    stk_waiting_leave(l, r);
+    stk_carrier *const carrier = stk_carrier_open(l, r);
+    if (carrier) r = &carrier->request;
+    else stk_waiting_leave(l, r);
     const stk_call *const call = r->work;
-    *job = (stk_job){.loop = l, .request = r, .kind = call ? call->kind : r->size_bytes == 0 ? STK_JOB_LOOK : STK_JOB_GET,
+    *job = (stk_job){.loop = l, .request = r, .carrier = carrier, .kind = call ? call->kind : r->size_bytes == 0 ? STK_JOB_LOOK : STK_JOB_GET,
                      .started = stk_now(), .next = l->jobs};
     if (l->jobs) l->jobs->previous = job;
     l->jobs = job;
