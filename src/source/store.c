@@ -19,6 +19,7 @@ void stk_waiting_leave(stk_loop *l, stk_request *r)
     *(r->previous ? &r->previous->next : &l->waiting_first) = r->next;
     *(r->next ? &r->next->previous : &l->waiting_last) = r->previous;
     r->next = r->previous = NULL;
+    l->waiting_count--;
 }
 
 void stk_waiting_enter(stk_loop *l, stk_request *r)
@@ -29,6 +30,7 @@ void stk_waiting_enter(stk_loop *l, stk_request *r)
     r->next = before ? before->next : l->waiting_first;
     *(r->next ? &r->next->previous : &l->waiting_last) = r;
     *(before ? &before->next : &l->waiting_first) = r;
+    l->waiting_count++;
 }
 
 /* Give the first waiting request a job.  False: there is none to give. */

@@ -152,6 +152,7 @@ struct stk_loop {
     stk_attempt *free_attempts;
     stk_carrier *free_carriers;
     int job_count, piece_count, in_flight;     /* made; made; attempts with an exchange */
+    int waiting_count;
     bool awaits_credentials, closing;
     stk_request *finished_first, *finished_last;
 

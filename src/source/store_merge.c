@@ -4,7 +4,9 @@
  *
  * The carrier is a request of the loop's own for that range; the bytes go to the buffers of those that it carries.  Only the plain
  * good answer counts.  Whatever else comes of it, and a cancel of one, takes it apart: each waits again, to be asked for alone, so
- * that no outcome depends on who waited with whom.  (A store that says slow down is given time first: many are worse than one.) */
+ * that no outcome depends on who waited with whom.  (A store that says slow down is given time first: many are worse than one.)
+ *
+ * Many connections bring more than one: ranges are merged only as far as the window has no place for each request. */
 #include "source/store_core.h"
 
 enum {
@@ -22,6 +24,13 @@ static bool may_merge(const stk_request *r)
 {
     return r->asked.address.data && !r->alone && r->size_bytes > 0 && r->size_bytes <= MOST_BYTES && r->size_bytes <= r->capacity_bytes &&
            r->offset <= INT64_MAX;
+}
+
+/* How many may come by one range, so that all that waits fits the places that are free. */
+static int most_carried(const stk_loop *l)
+{
+    const int places = stk_pace_window(&l->pace) - l->in_flight;
+    return places > 0 ? (l->waiting_count - 1) / places + 1 : l->waiting_count;
 }
 
 /* Those of r's tar among it and the next few that wait, by offset; how many. */
@@ -49,19 +58,20 @@ static stk_carrier *take_carrier(stk_loop *l)
 stk_carrier *stk_carrier_open(stk_loop *l, stk_request *r)
 {
     stk_request *near[LOOK_AHEAD];
-    if (!may_merge(r) || !r->next) return NULL;
+    const int most = most_carried(l);
+    if (most < 2 || !may_merge(r)) return NULL;
     const int count = find_near(r, near);
     int first = 0;
     while (near[first] != r) first++;
     int last = first;
     uint64_t begin = r->offset, end = end_of(r);
-    for (; last + 1 < count; last++) {
+    for (; last + 1 < count && last - first + 1 < most; last++) {
         const stk_request *const n = near[last + 1];
         const uint64_t longer = end_of(n) > end ? end_of(n) : end;
         if (n->offset > end + MOST_GAP_BYTES || longer - begin > MOST_BYTES) break;
         end = longer;
     }
-    for (; first > 0; first--) {
+    for (; first > 0 && last - first + 1 < most; first--) {
         const stk_request *const n = near[first - 1];
         const uint64_t longer = end_of(n) > end ? end_of(n) : end;
         if (end_of(n) + MOST_GAP_BYTES < begin || longer - n->offset > MOST_BYTES) break;

@@ -43,9 +43,9 @@ static bool calm(exchange *x)
     return server_object(x);
 }
 
-static void begin(server_script *script)
+static void begin_with(server_script *script, int places)
 {
-    quick.start = 1;
+    quick.start = quick.limit = places;
     ranges = 0;
     longest = 0;
     released = false;
@@ -55,6 +55,11 @@ static void begin(server_script *script)
     stk_store_submit(f.store, first);
     server_wait_requests(store, 1);
     memset(file, 0, sizeof file);
+}
+
+static void begin(server_script *script)
+{
+    begin_with(script, 1);
 }
 
 /* As source.c asks for a file of a tar. */
@@ -157,6 +162,17 @@ static void a_range_has_a_bound(void)
     for (int i = 0; i < 8; i++) ask(i, TAR, (uint64_t)i * 1000000, 1000000, "");
     CHECK_INT(finish(), 2);
     CHECK_INT(longest, 4000000);
+}
+
+static void while_there_are_places_each_comes_alone(void)
+{
+    begin_with(calm, 2 * FILES);
+    release();
+    CHECK(reap(&f) == first); /* the bucket is known: now all may start at once */
+    stk_store_submit(f.store, first);
+    ask_for_files(TAR, "");
+    CHECK_INT(finish(), FILES + 1);
+    CHECK_INT(ranges, 0);
 }
 
 /* --- what goes wrong with the range is nobody's fault --- */
@@ -361,7 +377,7 @@ int main(int argc, char **argv)
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
     make_quick();
     TEST_MAIN(argc, argv, TEST(neighbours_come_by_one_range), TEST(what_lies_apart_or_differs_comes_alone),
-              TEST(files_that_overlap_or_are_the_same_are_served_all), TEST(a_range_has_a_bound),
+              TEST(files_that_overlap_or_are_the_same_are_served_all), TEST(a_range_has_a_bound), TEST(while_there_are_places_each_comes_alone),
               TEST(a_range_that_fails_leaves_each_file_to_itself),
               TEST(a_store_that_says_slow_down_is_asked_once_more_not_forty_times), TEST(a_changed_tar_is_each_file_s_own_fault),
               TEST(past_the_end_is_the_fault_of_who_asks_for_it), TEST(one_that_is_cancelled_takes_no_other_with_it),
