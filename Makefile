@@ -33,6 +33,7 @@ help:
 	@echo 'make test        all tests that need only Debian packages and light Python packages'
 	@echo 'make test-all    also sanitizers, the second compiler, CPU levels, faults, the reference software'
 	@echo 'make test-s3     the S3 client against real servers and against faults by schedule (part of test-all)'
+	@echo 'make wheels      wheels of the Python package in $(BUILD)/wheels/, for each CPython from 3.10 to 3.13 that is there, tested'
 	@echo 'make bench       images and samples a second beside the reference processor and an expert pipeline'
 	@echo 'make bench-s3    objects a second from a store 30 ms away, beside other clients'
 	@echo 'make bench-talk  batches of 256 from that store: serial, parallel and prefetched, beside a serial loader in Python'
@@ -79,7 +80,7 @@ test-python: build
 	STK_BUILD=$(abspath $(BUILD)) $(PYTHON) -m pytest -q -p no:cacheprovider tests
 
 .PHONY: test-all test-asan test-tsan test-clang test-levels test-faults test-reference test-s3
-test-all: test-levels test-asan test-tsan test-faults test-clang test-s3 test-reference
+test-all: test-levels test-asan test-tsan test-faults test-clang test-s3 test-wheel test-reference
 
 test-levels: build
 	STK_CPU=none $(MESON_TEST) -C $(BUILD) --no-suite checks
@@ -89,6 +90,10 @@ test-asan: deps
 	@$(call configure,build-asan,-Db_sanitize=address$(,)undefined -Db_ndebug=false -Doptimization=1 -Ddebug=true)
 	@ninja -C build-asan
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(MESON_TEST) -C build-asan --no-suite checks -t 4
+	@tools/install-deps test
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 \
+		UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 STK_BUILD=$(abspath build-asan) \
+		$(PYTHON) -m pytest -q -p no:cacheprovider tests/python
 
 test-tsan: deps
 	@$(call configure,build-tsan,-Db_sanitize=thread -Db_ndebug=false -Doptimization=1 -Ddebug=true)
@@ -118,6 +123,16 @@ test-s3: build
 	@tools/install-deps s3
 	@ninja -C $(BUILD) tests/s3/store_probe
 	STK_BUILD=$(abspath $(BUILD)) STK_SCHEDULES=$(SCHEDULES) .venv-s3/bin/python -m pytest -q -p no:cacheprovider tests/s3
+
+# PYTHONS: the interpreters; test-wheel takes one.
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13
+.PHONY: wheels test-wheel
+wheels: build
+	@tools/install-deps wheel
+	STK_BUILD=$(abspath $(BUILD)) tools/make-wheels $(BUILD)/wheels $(PYTHONS)
+
+test-wheel:
+	$(MAKE) wheels PYTHONS=python3
 
 # --- bench, fuzz, format, sample ---
 
@@ -170,4 +185,4 @@ clean:
 	rm -rf build build-asan build-tsan build-faults build-clang build-fuzz
 
 distclean: clean
-	rm -rf .venv .venv-reference .venv-s3 .venv-rivals .venv-conformance-*
+	rm -rf .venv .venv-reference .venv-s3 .venv-wheel .venv-rivals .venv-conformance-*

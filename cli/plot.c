@@ -21,10 +21,27 @@ enum { TOLD_IN_FULL = 3 }; /* exit status of stoker.plot: its message says what 
 
 extern char **environ;
 
+/* The folder of the program.  False: not known. */
+static bool own_folder(char folder[PATH_MAX])
+{
+    const ssize_t length = readlink("/proc/self/exe", folder, PATH_MAX - 1);
+    if (length <= 0) return false;
+    folder[length] = 0;
+    char *const slash = strrchr(folder, '/');
+    if (slash) *slash = 0;
+    return slash != NULL;
+}
+
+/* As named, or the one beside the program (a virtual environment that Stoker is installed in), or the first of the PATH. */
 static const char *interpreter(void)
 {
+    static char beside[PATH_MAX + 16];
+    char folder[PATH_MAX];
     const char *const named = getenv("STK_PYTHON");
-    return named && *named ? named : "python3";
+    if (named && *named) return named;
+    if (!own_folder(folder)) return "python3";
+    snprintf(beside, sizeof beside, "%s/python3", folder);
+    return access(beside, X_OK) == 0 ? beside : "python3";
 }
 
 /* Put the folder of the package, if it lies beside the program, before all others. */
@@ -32,12 +49,7 @@ static void show_package(void)
 {
     static const char *const beside[] = {"../python", "../" STK_DATADIR "/stoker/python"};
     char program[PATH_MAX], folder[2 * PATH_MAX], module[3 * PATH_MAX], all[4 * PATH_MAX];
-    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length <= 0) return;
-    program[length] = 0;
-    char *const slash = strrchr(program, '/');
-    if (!slash) return;
-    *slash = 0;
+    if (!own_folder(program)) return;
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
         snprintf(folder, sizeof folder, "%s/%s", program, beside[i]);
         snprintf(module, sizeof module, "%s/stoker/plot.py", folder);
