@@ -3,7 +3,7 @@
  *     stoker.Loader ──► Reader ──► feed ──► an engine of this process
  *
  * A feed is where batches come from; all that knows its kind stands in "the feed" below.  Ctrl-C: whatever waits comes back
- * at least every 50 ms, with empty hands, and lets signals in, so a delivered batch is never lost. */
+ * at least every 50 ms and lets signals in; a batch that came together with one is kept for the next call. */
 #include "core.h"
 
 #include <pthread.h>
@@ -186,6 +186,7 @@ typedef struct reader_object {
     atomic_bool closed;
     atomic_uint users;   /* calls under way: close waits for them */
     atomic_bool reading; /* next or rewind: one at a time */
+    stk_batch *kept;     /* made while a signal came, and not handed over; of whoever reads */
     pthread_mutex_t lock; /* of state alone, never across a call that waits */
     stk_state state;      /* after what was delivered last; stays when closed */
 } reader_object;
@@ -297,24 +298,27 @@ static stk_ns now(void)
     return (stk_ns)t.tv_sec * STK_S + t.tv_nsec;
 }
 
-/* As feed_next, in slices.  STK_ERR_INTERRUPTED: raised already. */
+/* As feed_next, in slices.  STK_ERR_INTERRUPTED: raised already, and nothing is lost. */
 static stk_status reader_wait(reader_object *self, stk_batch **batch, stk_ns timeout_ns, stk_error *err)
 {
     const stk_ns end = timeout_ns == STK_FOREVER ? STK_FOREVER : now() + timeout_ns;
-    for (;;) {
+    stk_status status = STK_OK;
+    while (!self->kept) {
         const stk_ns left = end == STK_FOREVER ? STK_FOREVER : end - now();
-        stk_status status;
         Py_BEGIN_ALLOW_THREADS
-        status = feed_next(&self->feed, batch, left < 0 ? 0 : left < SLICE_NS ? left : SLICE_NS, err);
+        status = feed_next(&self->feed, &self->kept, left < 0 ? 0 : left < SLICE_NS ? left : SLICE_NS, err);
         Py_END_ALLOW_THREADS
-        if (status != STK_AGAIN) return status;
         if (PyErr_CheckSignals()) return STK_ERR_INTERRUPTED;
+        if (status != STK_OK && status != STK_AGAIN) return status;
         if (atomic_load(&self->closed)) {
             core_fail(STK_ERR_USAGE, "the loader was closed by another thread");
             return STK_ERR_INTERRUPTED;
         }
-        if (left <= SLICE_NS) return STK_AGAIN;
+        if (status == STK_AGAIN && left <= SLICE_NS) return status;
     }
+    *batch = self->kept;
+    self->kept = NULL;
+    return STK_OK;
 }
 
 /* Seconds, or None: for ever.  Negative: raised. */
@@ -353,6 +357,7 @@ static PyObject *reader_rewind(reader_object *self, PyObject *unused)
     stk_error err;
     stk_status status;
     Py_BEGIN_ALLOW_THREADS
+    stk_batch_release(&self->kept);
     status = feed_rewind(&self->feed, &err);
     if (status == STK_OK) reader_note_state(self);
     Py_END_ALLOW_THREADS
@@ -383,8 +388,9 @@ static PyObject *reader_metrics(reader_object *self, PyObject *unused)
 static void shut(reader_object *self)
 {
     if (atomic_exchange(&self->closed, true)) return;
-    const bool ours = self->pid == getpid(); /* else threads and locks are the parent's, and nobody will leave */
-    while (ours && atomic_load(&self->users)) nanosleep(&(struct timespec){.tv_nsec = STK_MS}, NULL);
+    if (self->pid != getpid()) return; /* threads, locks and sockets are the parent's */
+    while (atomic_load(&self->users)) nanosleep(&(struct timespec){.tv_nsec = STK_MS}, NULL);
+    stk_batch_release(&self->kept);
     if (feed_is_open(&self->feed)) feed_close(&self->feed);
 }
 

@@ -258,7 +258,8 @@ def test_close_ends_the_wait_of_another_thread(package, held):
 
 
 INTERRUPTED = """
-import sys, stoker, time
+import signal, sys, stoker, time
+signal.signal(signal.SIGINT, signal.default_int_handler)    # of a job in the background it is ignored
 with stoker.Loader(sys.argv[1]) as loader:
     print("waits", flush=True)
     try:
@@ -283,6 +284,31 @@ def test_an_interrupt_comes_through_and_loses_nothing(held):
         held.gate.set()
         rest, errors = process.communicate("\n", timeout=60)
     assert (word, rest, process.returncode) == ("interrupted", "0\n", 0), errors
+
+
+def test_a_batch_that_was_made_while_a_signal_came_is_not_lost(load):
+    """workers: inline makes within next, which cannot be left half-way."""
+    class Stop(Exception):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    options = {"workers": "inline", "batch": 45, "max_pixels": 802816, "memory": "1GiB"}
+    wanted, got, stops = digests(load(**options)), [], 0
+    loader, before = load(**options), signal.signal(signal.SIGALRM, stop)
+    try:
+        while len(got) < len(wanted):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.001)
+                got.append(next(loader).digest())
+            except Stop:
+                stops += 1
+                got.append(next(loader).digest())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert got == wanted and stops == len(wanted)
 
 
 def test_an_interrupt_stops_an_index(package, config, tmp_path):
