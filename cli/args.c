@@ -169,6 +169,7 @@ int parse_arguments(invocation *in, const command *c, int argc, char **argv)
     }
     if (in->argument_count < c->least) return usage_error(c, "%s is missing", c->arguments);
     if (!c->reads_config) return EXIT_DONE;
+    if (in->argument_count == 0) return apply_flags(in); /* over nothing */
     stk_error err;
     const bool addresses = c->takes_addresses && strstr(in->argument[0], "://");
     if (addresses ? stk_options_defaults(&in->options, &err) < 0 : stk_options_read(&in->options, in->argument[0], &err) < 0)

@@ -47,7 +47,7 @@ typedef struct invocation {
     stk_options options; /* read, with all flags applied, when the command reads a configuration */
 } invocation;
 
-extern const command init_command, index_command, fetch_bench_command, plan_command, run_command, show_command, replay_command,
+extern const command init_command, index_command, fetch_bench_command, plan_command, run_command, serve_command, show_command, replay_command,
     diff_command, options_command, version_command;
 
 /* args.c */

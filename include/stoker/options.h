@@ -119,6 +119,10 @@ typedef struct stk_options {
     int64_t cache_bytes;
     double price_request, price_transfer; /* of 1,000 requests, of 1 GB; 0: none given */
     struct stk_options *eval;    /* of the split `eval`: all options, its own over these; NULL: none.  Owned */
+    int64_t nice;                /* of the engine process, as its CPUs ("8-15,20"; NULL: all) */
+    char *cpus;
+    char *run;                   /* its name; NULL: the launcher's */
+    char *engine;                /* process, inprocess: for bindings to choose by */
 } stk_options;
 
 #ifdef __cplusplus

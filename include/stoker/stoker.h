@@ -3,6 +3,7 @@
 #define STOKER_STOKER_H
 
 #include <stoker/batch.h>
+#include <stoker/client.h>
 #include <stoker/fetch_bench.h>
 #include <stoker/index.h>
 #include <stoker/loader.h>

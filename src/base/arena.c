@@ -115,3 +115,18 @@ uint8_t *stk_arena_slot(stk_arena *arena, int32_t slot)
     const slots *const s = kind_of(arena, slot);
     return arena->base + s->at_bytes + (size_t)(slot - s->first) * s->slot_bytes;
 }
+
+int stk_arena_fd(const stk_arena *arena)
+{
+    return arena->fd;
+}
+
+size_t stk_arena_size(const stk_arena *arena)
+{
+    return arena->size_bytes;
+}
+
+size_t stk_arena_offset(const stk_arena *arena, const uint8_t *at)
+{
+    return (size_t)(at - arena->base);
+}

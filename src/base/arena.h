@@ -32,4 +32,9 @@ void stk_arena_give_back(stk_arena *arena, int32_t slot);
 
 uint8_t *stk_arena_slot(stk_arena *arena, int32_t slot);
 
+/* For other processes: the memfd, which stays the arena's, how much of it to map, and where in it a place of a slot lies. */
+int stk_arena_fd(const stk_arena *arena);
+size_t stk_arena_size(const stk_arena *arena);
+size_t stk_arena_offset(const stk_arena *arena, const uint8_t *at);
+
 #endif

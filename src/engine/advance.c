@@ -1,6 +1,8 @@
 /* advance.c - the pieces of work: what moves micro-batches through a lane's window.  The picture stands in engine_core.h.
  *
  * Each is entered and left with the lock held, does its work without it, and says whether there was any. */
+#include <sys/eventfd.h>
+
 #include "base/clock.h"
 #include "engine/engine_core.h"
 #include "engine/stall.h"
@@ -37,6 +39,12 @@ static void find_place(const stk_lane *lane, uint64_t sequence, uint64_t *step, 
 static bool is_passed(const stk_lane *lane, uint64_t sequence)
 {
     return lane->reader[sequence % lane->engine->ranks.rank_count].next_sequence > sequence;
+}
+
+void stk_engine_tell_readers(stk_engine_home *home)
+{
+    pthread_cond_broadcast(&home->ready);
+    if (home->ready_fd >= 0) (void)eventfd_write(home->ready_fd, 1);
 }
 
 void stk_engine_note_memory(stk_engine *engine)
@@ -92,7 +100,7 @@ static void drop_passed(stk_lane *lane, stk_work *work)
     }
     work->next = lane->home->free_work;
     lane->home->free_work = work;
-    pthread_cond_broadcast(&lane->engine->home->ready); /* what stood behind it may be accounted for now */
+    stk_engine_tell_readers(lane->engine->home); /* what stood behind it may be accounted for now */
 }
 
 void stk_lane_drop_passed(stk_lane *lane, const stk_reader *reader)
@@ -197,7 +205,7 @@ static bool prepare(stk_lane *lane)
         work->prepared = true;
         lane->slotted++;
         drop_passed(lane, work);
-        pthread_cond_broadcast(&home->ready);
+        stk_engine_tell_readers(home);
         return true;
     }
     const int32_t slot = stk_arena_take(home->arena, lane->number);
@@ -212,7 +220,7 @@ static bool prepare(stk_lane *lane)
     fill_images(lane->run, &work->batch);
     pthread_mutex_lock(&home->lock);
     work->prepared = true;
-    if (is_made(work)) pthread_cond_broadcast(&home->ready);
+    if (is_made(work)) stk_engine_tell_readers(home);
     drop_passed(lane, work);
     return true;
 }
@@ -336,7 +344,7 @@ static bool make(stk_lane *lane, stk_worker *worker)
         work->error = error;
     }
     end_unit(lane, unit);
-    if (is_made(work)) pthread_cond_broadcast(&engine->home->ready);
+    if (is_made(work)) stk_engine_tell_readers(engine->home);
     drop_passed(lane, work);
     return true;
 }

@@ -150,7 +150,7 @@ static void fail_lane(stk_lane *lane, stk_status status, const stk_error *error)
 {
     lane->failed = status;
     lane->failure = *error;
-    pthread_cond_broadcast(&lane->engine->home->ready);
+    stk_engine_tell_readers(lane->engine->home);
 }
 
 /* What was masked in a settled micro-batch.  The lock is not held meanwhile; the micro-batch stays where it is. */
@@ -164,7 +164,7 @@ static void write_dead_letters(stk_lane *lane, const stk_batch *batch)
         if (batch->note[i].masked) write_dead_letter(lane, batch, i);
     pthread_mutex_lock(&home->lock);
     lane->settling = false;
-    pthread_cond_broadcast(&home->ready);
+    stk_engine_tell_readers(home);
 }
 
 /* Account for micro-batches in plan order, as far as `through` and as they are made, whoever their readers
@@ -337,6 +337,57 @@ stk_status stk_reader_next(stk_reader *reader, stk_batch **out, stk_ns timeout_n
                         reader->rank, held, lane->keep);
     if (status < 0 && err) *err = reader->error;
     return status;
+}
+
+/* Go forward to a micro-batch of this rank; what lies between is as if rewound past.  With the lock held. */
+static void go_to(stk_reader *reader, uint64_t index)
+{
+    stk_lane *const lane = reader->lane;
+    const uint64_t ranks = lane->engine->ranks.rank_count, begins = index * ranks;
+    while (lane->settling) pthread_cond_wait(&lane->engine->home->ready, &lane->engine->home->lock);
+    reader->next_sequence = begins + (uint64_t)(reader - lane->reader);
+    reader->pass_end = begins - begins % lane->pass_count + lane->pass_count;
+    reader->waited_ns = 0;
+    stk_lane_drop_passed(lane, reader);
+    pthread_cond_broadcast(&lane->engine->home->changed);
+}
+
+static void unask(stk_reader *reader)
+{
+    reader->lane->waiting -= reader->polled;
+    reader->polled = false;
+}
+
+stk_status stk_reader_poll(stk_reader *reader, uint64_t index, stk_batch **out, stk_ns waited_ns, stk_error *err)
+{
+    stk_lane *const lane = reader->lane;
+    stk_engine_home *const home = lane->engine->home;
+    *out = NULL;
+    STK_TRY(check_reader(reader, err));
+    pthread_mutex_lock(&home->lock);
+    if (index * lane->engine->ranks.rank_count + (uint64_t)(reader - lane->reader) != reader->next_sequence ||
+        reader->next_sequence >= reader->pass_end)
+        go_to(reader, index);
+    stk_status status = STK_ERR_KEEP;
+    if (reader->held <= lane->keep) {
+        ask(reader);
+        lane->waiting += !reader->polled;
+        reader->polled = true;
+        status = end_wait(reader, wait_for_work(reader, 0), waited_ns, out);
+    }
+    if (status != STK_AGAIN) unask(reader);
+    pthread_mutex_unlock(&home->lock);
+    if (status == STK_ERR_KEEP) return stk_fail(err, status, "the readers of rank %u hold more than keep, %u", reader->rank, lane->keep);
+    if (status < 0 && err) *err = reader->error;
+    return status;
+}
+
+void stk_reader_unask(stk_reader *reader)
+{
+    stk_engine_home *const home = reader->lane->engine->home;
+    pthread_mutex_lock(&home->lock);
+    unask(reader);
+    pthread_mutex_unlock(&home->lock);
 }
 
 stk_status stk_reader_rewind(stk_reader *reader, stk_error *err)

@@ -31,7 +31,7 @@ static void source_finished(void *context)
     pthread_mutex_lock(&engine->home->lock);
     engine->source_moved = true;
     pthread_cond_signal(&engine->home->changed);
-    if (engine->inline_workers) pthread_cond_broadcast(&engine->home->ready);
+    if (engine->inline_workers) stk_engine_tell_readers(engine->home);
     pthread_mutex_unlock(&engine->home->lock);
 }
 
@@ -103,7 +103,7 @@ static void take_back(stk_batch_home *batch_home, stk_batch *batch)
         lane->slots_held--;
         lane->reader[batch->recipe.rank - home->engine->ranks.first_rank].held--;
         pthread_cond_signal(&home->changed);
-        if (home->engine->inline_workers) pthread_cond_broadcast(&home->ready);
+        if (home->engine->inline_workers) stk_engine_tell_readers(home);
     }
     pthread_mutex_unlock(&home->lock);
     home_release(home);
@@ -157,6 +157,7 @@ static stk_status home_create(stk_engine_home **out, stk_engine *engine, stk_err
     stk_engine_home *const home = stk_alloc(STK_TAG_ENGINE, sizeof *home);
     if (!home) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
     home->pid = getpid();
+    home->ready_fd = -1;
     atomic_store(&home->references, 1);
     pthread_mutex_init(&home->lock, NULL);
     pthread_condattr_t monotonic;
@@ -298,7 +299,7 @@ void stk_engine_close(stk_engine **out)
         pthread_mutex_lock(&engine->home->lock);
         engine->stop = true;
         pthread_cond_broadcast(&engine->home->changed);
-        pthread_cond_broadcast(&engine->home->ready);
+        stk_engine_tell_readers(engine->home);
         pthread_mutex_unlock(&engine->home->lock);
     }
     for (uint32_t k = 0; k < engine->lane_count; k++) stk_lazy_facts_stop(engine->lane[k].lazy);

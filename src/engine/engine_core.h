@@ -99,7 +99,8 @@ typedef struct stk_lane_home {
 typedef struct stk_engine_home {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* for workers: something may be done */
-    pthread_cond_t ready;   /* for readers: a micro-batch is made, or all is over */
+    pthread_cond_t ready;   /* for readers: a micro-batch is made, or all is over (stk_engine_tell_readers) */
+    int ready_fd;           /* an eventfd of whoever polls readers, told likewise; -1: none */
     stk_arena *arena;
     stk_lane_home lane[STK_LANES];
     uint32_t lane_count;
@@ -114,6 +115,7 @@ struct stk_reader {
     uint64_t next_sequence; /* what it gets next; read by others under the lock */
     uint64_t pass_end;      /* where its pass over the split ends; the next one begins there */
     uint32_t held;          /* batches that it has not given back */
+    bool polled;            /* it is among the lane's waiting ones between two polls */
     stk_state state;        /* after the last delivered */
     stk_ns waited_ns;       /* since the last delivery */
     stk_status failed;      /* <0: what every later call says */
@@ -213,6 +215,10 @@ stk_status stk_lane_open_run(stk_lane *lane, const stk_options *options, const s
 stk_status stk_lane_open(stk_lane *lane, stk_error *err) STK_MUST_USE;
 void stk_lane_close(stk_lane *lane);
 
+/* Which micro-batch of a rank comes behind a state (NULL: the first), counted over the run, and the state as this run has it.  Failure:
+ * as opening there. */
+stk_status stk_lane_place(const stk_lane *lane, const stk_state *state, uint64_t *number, stk_state *here, stk_error *err) STK_MUST_USE;
+
 /* --- advance.c: with the lock held --- */
 
 /* Do one piece of work, if any can be done now: true.  Returns with the lock held. */
@@ -229,6 +235,18 @@ void stk_lane_drop_passed(stk_lane *lane, const stk_reader *reader);
 
 /* Note what is held now for the peak. */
 void stk_engine_note_memory(stk_engine *engine);
+
+/* Wake the readers that wait, and whoever polls them. */
+void stk_engine_tell_readers(stk_engine_home *home);
+
+/* --- deliver.c: for whoever serves many readers from one thread --- */
+
+/* As stk_reader_next, without waiting: the micro-batch `index` of this rank, counted over the passes from where the engine began.  An
+ * index may only rise; what lies between goes, as with a rewind.  After STK_AGAIN ready_fd tells when to ask again; waited_ns: since
+ * the last call, for the time-out.  STK_ERR_KEEP is no lasting failure. */
+stk_status stk_reader_poll(stk_reader *reader, uint64_t index, stk_batch **out, stk_ns waited_ns, stk_error *err) STK_MUST_USE;
+/* Nobody waits for what was asked for any more. */
+void stk_reader_unask(stk_reader *reader);
 
 /* --- */
 

@@ -15,59 +15,79 @@ static void note_changes(stk_lane *lane, const stk_state *state)
                                 stk_fingerprint_difference(&state->fingerprint, &lane->run->fingerprint, (stk_stream_option)i, words);
 }
 
-/* Where the run starts: the beginning, or after a state. */
-static stk_status find_start(stk_lane *lane, const stk_state *state, stk_error *err)
+/* Where a state stands in this run: step and micro-batch of it.  *changed: under options that differ, which it allows. */
+static stk_status find_step(const stk_lane *lane, const stk_state *state, uint64_t *step, uint32_t *micro, bool *changed, stk_error *err)
 {
-    if (!state) return STK_OK;
+    const stk_plan *const plan = lane->run->plan;
+    const uint32_t world = lane->engine->ranks.world;
     if (state->plan_version != STK_PLAN_VERSION)
         return stk_fail(err, STK_ERR_STATE,
                         "the state has plan_version %u, and this release plans by version %u",
                         state->plan_version, STK_PLAN_VERSION);
-    bool changed;
-    STK_TRY(stk_fingerprint_check(state, &lane->run->fingerprint, &changed, err));
-    note_changes(lane, state);
+    STK_TRY(stk_fingerprint_check(state, &lane->run->fingerprint, changed, err));
+    *micro = 0;
     /* A step that was begun is cut otherwise now: it is made anew. */
-    if (changed) {
-        lane->first_step = stk_plan_step_from(lane->run->plan, state->epoch, state->rows);
+    if (*changed) {
+        *step = stk_plan_step_from(plan, state->epoch, state->rows);
         return STK_OK;
     }
-    if (state->micro && state->world != lane->engine->ranks.world)
+    if (state->micro && state->world != world)
         return stk_fail(err, STK_ERR_STATE,
                         "the state was taken inside a step on %u ranks and cannot go on with %u: use one of "
                         "the end of a step",
-                        state->world, lane->engine->ranks.world);
-    STK_TRY(stk_plan_step_at(lane->run->plan, state->epoch, state->rows, &lane->first_step, err));
-    if (lane->first_step != state->step)
+                        state->world, world);
+    STK_TRY(stk_plan_step_at(plan, state->epoch, state->rows, step, err));
+    if (*step != state->step)
         return stk_fail(err, STK_ERR_STATE, "the state names step %llu, and its position is step %llu",
-                        (unsigned long long)state->step, (unsigned long long)lane->first_step);
+                        (unsigned long long)state->step, (unsigned long long)*step);
     if (state->micro == 0) return STK_OK;
-    const uint32_t world = lane->engine->ranks.world;
-    const uint32_t micro_rows = stk_plan_micro_rows(lane->run->plan, state->step, world);
+    const uint32_t micro_rows = stk_plan_micro_rows(plan, state->step, world);
     if (state->micro_rows != micro_rows)
         return stk_fail(err, STK_ERR_STATE,
                         "the state was taken inside a step with %u rows in a micro-batch and cannot go on "
                         "with %u: set micro_batch as it "
                         "was, or use one of the end of a step",
                         state->micro_rows, micro_rows);
-    const uint32_t micros = stk_plan_micro_count(lane->run->plan, state->step, world);
-    if (state->step == stk_plan_step_count(lane->run->plan) || state->micro >= micros)
+    const uint32_t micros = stk_plan_micro_count(plan, state->step, world);
+    if (state->step == stk_plan_step_count(plan) || state->micro >= micros)
         return stk_fail(err, STK_ERR_STATE, "the state names micro-batch %u, and a step has %u", state->micro, micros);
-    lane->first_micro = state->micro;
+    *micro = state->micro;
     return STK_OK;
 }
 
-/* Of a pass. */
-static stk_state start_state(const stk_lane *lane)
+/* Where the run starts: the beginning, or after a state. */
+static stk_status find_start(stk_lane *lane, const stk_state *state, stk_error *err)
+{
+    bool changed;
+    if (!state) return STK_OK;
+    STK_TRY(find_step(lane, state, &lane->first_step, &lane->first_micro, &changed, err));
+    note_changes(lane, state);
+    return STK_OK;
+}
+
+/* Before a micro-batch of a step. */
+static stk_state state_before(const stk_lane *lane, uint64_t step, uint32_t micro)
 {
     const stk_plan *const plan = lane->run->plan;
     const uint32_t world = lane->engine->ranks.world;
     stk_state state = lane->base;
-    state.step = lane->first_step;
-    stk_plan_position(plan, state.step, &state.epoch, &state.rows);
-    state.micro = lane->first_micro;
-    state.world = lane->first_micro ? world : 0;
-    state.micro_rows = lane->first_micro ? stk_plan_micro_rows(plan, state.step, world) : 0;
+    state.step = step;
+    stk_plan_position(plan, step, &state.epoch, &state.rows);
+    state.micro = micro;
+    state.world = micro ? world : 0;
+    state.micro_rows = micro ? stk_plan_micro_rows(plan, step, world) : 0;
     return state;
+}
+
+stk_status stk_lane_place(const stk_lane *lane, const stk_state *state, uint64_t *number, stk_state *here, stk_error *err)
+{
+    uint64_t step = 0;
+    uint32_t micro = 0;
+    bool changed;
+    if (state) STK_TRY(find_step(lane, state, &step, &micro, &changed, err));
+    *number = stk_plan_micros_before(lane->run->plan, step, lane->engine->ranks.world) + micro;
+    *here = state_before(lane, step, micro);
+    return STK_OK;
 }
 
 static stk_status find_one(stk_lane *lane, const stk_span *part, stk_forecast *forecast, stk_error *err)
@@ -124,7 +144,7 @@ stk_status stk_lane_open_run(stk_lane *lane, const stk_options *options, const s
 
 static void open_readers(stk_lane *lane)
 {
-    lane->start = start_state(lane);
+    lane->start = state_before(lane, lane->first_step, lane->first_micro);
     for (uint32_t i = 0; i < lane->engine->ranks.rank_count; i++)
         lane->reader[i] = (stk_reader){.lane = lane, .rank = lane->engine->ranks.first_rank + i, .next_sequence = i,
                                        .pass_end = lane->pass_count, .state = lane->start};

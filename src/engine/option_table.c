@@ -74,6 +74,10 @@ static const stk_option_row rows[] = {
     {{"dead_letter", "path", "", "", 0, 0, NOT_S, WHOLE_RUN, "file that masked samples are appended to, one JSON object a line"}, STK_KIND_STRING, TOP(dead_letter)},
     {{"memory", "size", "auto", "", 1 << 20, INT64_MAX, NOT_S, WHOLE_RUN, "one budget for all; auto: a quarter of what the control group allows"}, STK_KIND_SIZE, TOP(memory_bytes)},
     {{"workers", "workers", "auto", "", 1, 1024, NOT_S, WHOLE_RUN, "threads that make; auto: one a CPU; inline: none, all in next"}, STK_KIND_WORKERS, TOP(workers)},
+    {{"engine", "choice", "process", "process | inprocess", 0, 0, NOT_S, WHOLE_RUN, "where batches are made for a trainer: in a process of a machine and run, or on threads of the trainer's own, for debugging (docs/engine-process.md)"}, STK_KIND_CHOICE, TOP(engine)},
+    {{"run", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "name of the run, which its processes find their engine by; default: the launcher's (torchrun, SLURM)"}, STK_KIND_STRING, TOP(run)},
+    {{"nice", "int", "0", "", 0, 19, NOT_S, WHOLE_RUN, "how far the threads of the engine process stand back behind others"}, STK_KIND_INT, TOP(nice)},
+    {{"cpus", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "CPUs that the engine process may use, as 8-15,20; default: those of the process that starts it"}, STK_KIND_STRING, TOP(cpus)},
     {{"prefetch", "int", "auto", "", 1, 4096, NOT_S, WHOLE_RUN, "ready micro-batches a rank"}, STK_KIND_INT, TOP(prefetch)},
     {{"fetch_ahead", "size", "auto", "", 1, INT64_MAX, NOT_S, WHOLE_RUN, "compressed bytes that are fetched ahead"}, STK_KIND_SIZE, TOP(fetch_ahead_bytes)},
     {{"keep", "int", "1", "", 1, 4096, NOT_S, WHOLE_RUN, "micro-batches that the trainer holds when it asks for the next"}, STK_KIND_INT, TOP(keep)},
@@ -104,7 +108,7 @@ static const stk_option_row rows[] = {
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
 /* Names of the design that a later release brings. */
-static const char *const later[] = {"video_text", "engine", "nice", "cpus", "placement", "run"};
+static const char *const later[] = {"video_text", "placement"};
 
 bool stk_option_allows(const stk_option *option, const char *value)
 {

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "engine/option_values.h"
+#include "engine/options_text.h"
 #include "manifest/files.h"
 
 enum { FILE_BYTES_MAX = 4 << 20, NODES_MAX = 1000000, DATA_SETS_MAX = 4096, BRACKETS_MAX = 100 };
@@ -330,18 +331,13 @@ stk_status stk_options_defaults(stk_options *options, stk_error *err)
     return status;
 }
 
-stk_status stk_options_read(stk_options *options, const char *path, stk_error *err)
+stk_status stk_options_read_text(stk_options *options, const char *text, size_t size_bytes, const char *file, stk_error *err)
 {
     stk_options made = STK_OPTIONS_INIT;
-    char *text = NULL;
-    size_t size_bytes = 0;
     stk_status status = defaults(&made, err);
-    if (status == STK_OK)
-        status = stk_file_read(&text, &size_bytes, path, FILE_BYTES_MAX, STK_TAG_OPTIONS, err);
-    stk_yaml_reader r = {.options = &made, .file = path, .err = err};
+    stk_yaml_reader r = {.options = &made, .file = file, .err = err};
     if (status == STK_OK) status = with_document(&r, text, size_bytes, NULL, use_file);
-    stk_free(text);
-    if (status == STK_OK && !(made.file = stk_strdup(STK_TAG_OPTIONS, path)))
+    if (status == STK_OK && !(made.file = stk_strdup(STK_TAG_OPTIONS, file)))
         status = stk_fail(err, STK_ERR_NOMEM, "out of memory: options");
     if (status < 0) {
         stk_error_stage(err, STK_STAGE_OPTIONS);
@@ -350,6 +346,17 @@ stk_status stk_options_read(stk_options *options, const char *path, stk_error *e
     }
     *options = made;
     return STK_OK;
+}
+
+stk_status stk_options_read(stk_options *options, const char *path, stk_error *err)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    stk_status status = stk_file_read(&text, &size_bytes, path, FILE_BYTES_MAX, STK_TAG_OPTIONS, err);
+    if (status < 0) stk_error_stage(err, STK_STAGE_OPTIONS);
+    else status = stk_options_read_text(options, text, size_bytes, path, err);
+    stk_free(text);
+    return status;
 }
 
 /* The data set that "docs" or "0" names. */
@@ -437,7 +444,7 @@ void stk_options_deinit(stk_options *options)
                              options->index_dir, options->dead_letter, options->weights,
                              options->balance,   options->modality,   options->endpoint, options->region,
                              options->profile_name, options->requester_pays, options->ca, options->addressing,
-                             options->cache_path};
+                             options->cache_path, options->cpus,   options->run,      options->engine};
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) stk_free(strings[i]);
     *options = (stk_options)STK_OPTIONS_INIT;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/option_table.h"
+#include "engine/options_text.h"
 
 static stk_status check_choice(const stk_option *o, const char *value, bool may_be_unset, stk_error *err)
 {
@@ -140,6 +141,8 @@ static stk_status check_run(const stk_options *options, stk_error *err)
         return stk_fail(err, STK_ERR_OPTION, "pad_to: %" PRId64 " is no multiple of pad_multiple: %" PRId64,
                         options->pad_to, options->pad_multiple);
     STK_TRY(stk_options_check_store(options, err));
+    cpu_set_t cpus;
+    if (options->cpus) STK_TRY(stk_cpus_parse(options->cpus, &cpus, err));
     for (size_t i = 0; i < options->data_count; i++) STK_TRY(check_set(options, i, err));
     return STK_OK;
 }

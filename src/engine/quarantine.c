@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -273,7 +274,7 @@ uint64_t stk_quarantine_key(stk_str address, uint64_t size_bytes, uint64_t mtime
 /* --- work --- */
 
 /* The child: the program's own handlers would run in it, and a core file of each crash helps nobody. */
-static _Noreturn void work_alone(void (*alone)(void *context), void *context)
+static _Noreturn void work_alone(void (*alone)(void *context), void *context, pid_t parent)
 {
     static const int fatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS, SIGXCPU};
     sigset_t none;
@@ -282,6 +283,9 @@ static _Noreturn void work_alone(void (*alone)(void *context), void *context)
     sigprocmask(SIG_SETMASK, &none, NULL);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     setrlimit(RLIMIT_CPU, &(struct rlimit){ALONE_SECONDS, ALONE_SECONDS});
+    /* It has copies of all that its parent has open, a socket that others wait at among them: it must not live longer. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
     alone(context);
     _exit(0);
 }
@@ -289,8 +293,8 @@ static _Noreturn void work_alone(void (*alone)(void *context), void *context)
 /* The signal that ended the work in a child; 0: it came through. */
 static int try_alone(void (*alone)(void *context), void *context)
 {
-    const pid_t child = fork();
-    if (child == 0) work_alone(alone, context);
+    const pid_t parent = getpid(), child = fork();
+    if (child == 0) work_alone(alone, context, parent);
     if (child < 0) return 0; /* no process to be had: as if nothing were known */
     int how;
     while (waitpid(child, &how, 0) < 0)

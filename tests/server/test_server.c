@@ -1,0 +1,449 @@
+/* test_server.c - what an engine process gives to its clients is what an engine in process gives, whoever reads it and when. */
+#include "served.h"
+
+#include <sched.h>
+
+#include "engine/same_state.h"
+
+static tiny_run calm;
+
+static void every_rank_gets_what_it_gets_in_process(void)
+{
+    stk_options options;
+    served_options(&options, "ranks", "micro_batch: 1\nprefetch: 2\n");
+    served_setup();
+    for (uint32_t world = 1; world <= 4; world *= 2) {
+        tiny_run_from(&calm, &options, world, NULL);
+        CHECK_INT(calm.status, STK_END);
+        char run[20];
+        snprintf(run, sizeof run, "ranks-%u", world);
+        pid_t child[4];
+        for (uint32_t r = 0; r < world; r++) {
+            fflush(NULL);
+            child[r] = fork();
+            CHECK(child[r] >= 0);
+            if (child[r] == 0) {
+                stk_client *client = served_open(&options, run, r, world, 1, NULL);
+                CHECK_INT(stk_client_count(client), calm.count / world);
+                for (size_t i = r; i < calm.count; i += world) served_expect_next(client, calm.digest[i], run);
+                served_expect_end_of_plan(client);
+                stk_client_close(&client);
+                _exit(0);
+            }
+        }
+        for (uint32_t r = 0; r < world; r++) {
+            int how;
+            CHECK(waitpid(child[r], &how, 0) == child[r]);
+            CHECK_MSG(WIFEXITED(how) && WEXITSTATUS(how) == 0, "rank %u of %u", r, world);
+        }
+    }
+    stk_options_deinit(&options);
+}
+
+
+/* The options of a run of one rank in micro-batches of one row, and what they give. */
+static stk_options one_rank(const char *name, const char *more)
+{
+    stk_options options;
+    char text[300];
+    snprintf(text, sizeof text, "micro_batch: 1\nprefetch: 2\n%s", more);
+    served_options(&options, name, text);
+    tiny_run_from(&calm, &options, 1, NULL);
+    CHECK_INT(calm.status, STK_END);
+    return options;
+}
+
+/* Issue of pipeline stages: the last one lags behind the first, by no more than is kept. */
+static void readers_of_a_rank_read_the_same_slots_at_different_times(void)
+{
+    stk_options options = one_rank("readers", "keep: 4\n");
+    stk_client *first = served_open(&options, "readers", 0, 1, 2, NULL), *second = served_open(&options, "readers", 0, 1, 2, NULL);
+    for (size_t i = 0; i < calm.count; i += 4) {
+        const size_t end = i + 4 < calm.count ? i + 4 : calm.count;
+        for (size_t k = i; k < end; k++) served_expect_next(first, calm.digest[k], "first");
+        for (size_t k = i; k < end; k++) served_expect_next(second, calm.digest[k], "second");
+    }
+    served_expect_end_of_plan(first);
+    served_expect_end_of_plan(second);
+    stk_client_close(&first);
+    stk_client_close(&second);
+    stk_options_deinit(&options);
+}
+
+/* Whether an address lies in a mapping of an arena, which nobody here may write. */
+static bool is_in_arena(const void *address)
+{
+    FILE *const maps = fopen("/proc/self/maps", "re");
+    char line[600];
+    bool found = false;
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        char rights[5];
+        if (sscanf(line, "%lx-%lx %4s", &from, &to, rights) != 3 || (unsigned long)address < from || (unsigned long)address >= to) continue;
+        found = strstr(line, "stoker-arena") && rights[1] == '-';
+    }
+    if (maps) fclose(maps);
+    return found;
+}
+
+static void a_reader_may_take_some_fields_which_lie_in_the_arena(void)
+{
+    stk_options options = one_rank("fields", "keep: 3\n");
+    const char *const wanted[] = {"labels", "pixel_bytes"};
+    stk_attach attach = {.run = "fields", .world = 1, .readers = 2, .fields = wanted, .field_count = 2};
+    stk_client *all = served_open(&options, "fields", 0, 1, 2, NULL), *some;
+    stk_batch *batch, *part;
+    stk_error err;
+    CHECK_OK(stk_client_open(&some, &options, &attach, NULL, &err), err);
+    for (size_t i = 0; i < 8; i++) {
+        CHECK_OK(stk_client_next(all, &batch, STK_FOREVER, &err), err);
+        CHECK_OK(stk_client_next(some, &part, STK_FOREVER, &err), err);
+        const stk_view labels = stk_batch_field(batch, "labels"), same = stk_batch_field(part, "labels");
+        const stk_view pixels = stk_batch_field(part, "pixel_bytes");
+        CHECK(stk_batch_field(part, "input_ids").name == NULL && stk_batch_field(batch, "input_ids").name != NULL);
+        CHECK_INT(stk_batch_field_count(part), 1 + (pixels.name != NULL));
+        CHECK(same.size_bytes == labels.size_bytes && memcmp(same.data, labels.data, labels.size_bytes) == 0);
+        CHECK(is_in_arena(labels.data) && is_in_arena(same.data));
+        CHECK(!pixels.name || is_in_arena(pixels.data));
+        stk_batch_info info, other;
+        stk_batch_info_get(batch, &info);
+        stk_batch_info_get(part, &other);
+        CHECK(info.tokens == other.tokens && info.images == other.images && info.loss_tokens == other.loss_tokens);
+        stk_batch_release(&batch);
+        stk_batch_release(&part);
+    }
+    attach.fields = (const char *const[]){"pixels"};
+    attach.field_count = 1;
+    stk_client *none;
+    CHECK_INT(stk_client_open(&none, &options, &attach, NULL, &err), STK_ERR_USAGE);
+    CHECK_HAS(err.message, "\"pixels\" is no field");
+    stk_client_close(&all);
+    stk_client_close(&some);
+    stk_options_deinit(&options);
+}
+
+/* Samples, states and row digests, not only tensors: as in process. */
+static void all_that_belongs_to_a_batch_comes_along(void)
+{
+    stk_options options = one_rank("whole", "layout: packed\nrow_tokens: 2048\n");
+    stk_client *client = served_open(&options, "whole", 0, 1, 1, NULL);
+    stk_loader *loader;
+    stk_error err;
+    CHECK_OK(stk_loader_open(&loader, &options, 0, 1, &err), err);
+    stk_batch *batch, *here;
+    size_t count = 0;
+    while (stk_loader_next(loader, &here, STK_FOREVER, &err) == STK_OK) {
+        CHECK_OK(stk_client_next(client, &batch, STK_FOREVER, &err), err);
+        CHECK_INT(stk_batch_sample_count(batch), stk_batch_sample_count(here));
+        for (size_t i = 0; i < stk_batch_sample_count(here); i++) {
+            stk_batch_sample a = {0}, b = {0};
+            stk_batch_sample_at(here, i, &a);
+            stk_batch_sample_at(batch, i, &b);
+            CHECK_STR(b.id, a.id);
+            CHECK_STR(b.set, a.set);
+            CHECK(a.record == b.record && a.line == b.line && a.row == b.row && a.offset == b.offset && a.tokens == b.tokens &&
+                  a.visual_tokens == b.visual_tokens && a.filler == b.filler && a.step_row == b.step_row);
+        }
+        uint8_t rows[64][16], rows_here[64][16];
+        size_t row_count = 64, row_count_here = 64;
+        CHECK_OK(stk_batch_row_digests(batch, rows, &row_count, &err), err);
+        CHECK_OK(stk_batch_row_digests(here, rows_here, &row_count_here, &err), err);
+        CHECK(row_count == row_count_here && memcmp(rows, rows_here, 16 * row_count) == 0);
+        stk_state state, state_here;
+        stk_batch_state(batch, &state);
+        stk_batch_state(here, &state_here);
+        CHECK(same_state(&state, &state_here));
+        stk_client_state(client, &state);
+        CHECK(same_state(&state, &state_here));
+        stk_batch_release(&batch);
+        stk_batch_release(&here);
+        count++;
+    }
+    CHECK(count > 3);
+    stk_metrics metrics;
+    stk_client_metrics(client, &metrics);
+    CHECK_INT(metrics.micro_batches, count);
+    stk_loader_close(&loader);
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
+/* Invariant 6, over processes: what the trainer holds is valid whatever ends first. */
+static void batches_outlive_client_and_engine(void)
+{
+    stk_options options = one_rank("close", "keep: 4\n");
+    stk_client *client = served_open(&options, "close", 0, 1, 1, NULL);
+    stk_batch *batch[4];
+    stk_error err;
+    uint8_t digest[16];
+    for (int i = 0; i < 4; i++) CHECK_OK(stk_client_next(client, &batch[i], STK_FOREVER, &err), err);
+    stk_batch_release(&batch[2]);
+    stk_client_close(&client);
+    CHECK(client == NULL);
+    stk_batch_release(&batch[0]);
+    served_kill_engine("close");
+    for (int i = 1; i < 4; i += 2) {
+        stk_batch_digest(batch[i], digest);
+        CHECK(memcmp(digest, calm.digest[i], 16) == 0);
+        stk_batch_release(&batch[i]);
+    }
+    stk_options_deinit(&options);
+}
+
+static void more_than_keep_is_an_error_and_no_hang(void)
+{
+    stk_options options = one_rank("keep", "keep: 2\n");
+    stk_client *client = served_open(&options, "keep", 0, 1, 1, NULL);
+    stk_batch *batch[3], *more;
+    stk_error err;
+    for (int i = 0; i < 3; i++) CHECK_OK(stk_client_next(client, &batch[i], STK_FOREVER, &err), err);
+    CHECK_INT(stk_client_next(client, &more, STK_FOREVER, &err), STK_ERR_KEEP);
+    CHECK_HAS(err.message, "holds 3 batches, and keep is 2");
+    CHECK(more == NULL);
+    stk_batch_release(&batch[1]);
+    served_expect_next(client, calm.digest[3], "after a release");
+    stk_batch_release(&batch[0]);
+    stk_batch_release(&batch[2]);
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
+static void a_slow_reader_is_named(void)
+{
+    stk_options options = one_rank("slow", "keep: 2\n");
+    options.timeout_s = 1;
+    stk_client *fast = served_open(&options, "slow", 0, 1, 2, NULL);
+    stk_batch *batch;
+    stk_error err;
+    char words[100];
+    /* One that never came: */
+    for (int i = 0; i < 3; i++) served_expect_next(fast, calm.digest[i], "fast");
+    CHECK_INT(stk_client_next(fast, &batch, 50 * STK_MS, &err), STK_AGAIN);
+    CHECK_INT(stk_client_next(fast, &batch, STK_FOREVER, &err), STK_ERR_TIMEOUT);
+    CHECK_HAS(err.message, "for a reader of rank 0 that has not come yet, of 2");
+    CHECK_INT(stk_client_next(fast, &batch, STK_FOREVER, &err), STK_ERR_TIMEOUT);
+    stk_client_close(&fast);
+    /* And one that is there: */
+    fast = served_open(&options, "slow", 0, 1, 2, NULL);
+    stk_client *slow = served_open(&options, "slow", 0, 1, 2, NULL);
+    for (int i = 0; i < 3; i++) served_expect_next(fast, calm.digest[i], "fast");
+    served_expect_next(slow, calm.digest[0], "slow");
+    served_expect_next(fast, calm.digest[3], "fast");
+    CHECK_INT(stk_client_next(fast, &batch, STK_FOREVER, &err), STK_ERR_TIMEOUT);
+    snprintf(words, sizeof words, "in process %d, which is 3 micro-batches behind", (int)getpid());
+    CHECK_HAS(err.message, words);
+    /* One that leaves is waited for no more. */
+    stk_client_close(&fast);
+    served_expect_next(slow, calm.digest[1], "slow");
+    stk_client_close(&slow);
+    stk_options_deinit(&options);
+}
+
+static void expect_refused(const stk_options *options, stk_attach attach, stk_status status, const char *words)
+{
+    stk_client *client;
+    stk_error err;
+    CHECK_INT(stk_client_open(&client, options, &attach, NULL, &err), status);
+    CHECK_HAS(err.message, words);
+    CHECK(client == NULL);
+}
+
+static void what_differs_from_the_others_is_refused_and_named(void)
+{
+    stk_options options = one_rank("differs", ""), other = one_rank("differs", "");
+    const uint32_t ranks[] = {0, 1}, gap[] = {0, 2};
+    stk_client *client = served_open(&options, "differs", 0, 1, 1, NULL);
+    const stk_attach same = {.run = "differs", .world = 1};
+    other.seed = 4;
+    expect_refused(&other, same, STK_ERR_OPTION, "has \"seed: 3\", and this process \"seed: 4\"");
+    expect_refused(&options, (stk_attach){.run = "differs", .world = 2}, STK_ERR_USAGE, "a world of 1 ranks, and this process says 2");
+    expect_refused(&options, (stk_attach){.run = "differs", .world = 1, .readers = 2}, STK_ERR_USAGE, "has 1 readers a rank");
+    expect_refused(&options, same, STK_ERR_USAGE, "rank 0 has 1 readers already");
+    expect_refused(&options, (stk_attach){.run = "differs", .rank = 1, .world = 3, .node_ranks = ranks, .node_rank_count = 2}, STK_ERR_USAGE, "world");
+    expect_refused(&options, (stk_attach){.run = "differs", .world = 3, .node_ranks = gap, .node_rank_count = 2}, STK_ERR_USAGE, "1 is missing");
+    expect_refused(&options, (stk_attach){.run = "differs", .rank = 2, .world = 3, .node_ranks = ranks, .node_rank_count = 2}, STK_ERR_USAGE, "not among node_ranks");
+    expect_refused(&options, (stk_attach){.run = "a/b", .world = 1}, STK_ERR_USAGE, "cannot name a run");
+    expect_refused(&options, (stk_attach){.run = "differs", .world = 1, .split = "eval"}, STK_ERR_OPTION, "no `eval`");
+    unsetenv("TORCHELASTIC_RUN_ID");
+    unsetenv("SLURM_JOB_ID");
+    expect_refused(&options, (stk_attach){.world = 1}, STK_ERR_USAGE, "the run has no name");
+    served_expect_next(client, calm.digest[0], "all of that disturbs nobody");
+    stk_client_close(&client);
+    /* When nobody is left, another configuration is as good. */
+    tiny_run_from(&calm, &other, 2, NULL);
+    client = served_open(&other, "differs", 0, 2, 1, NULL);
+    served_expect_next(client, calm.digest[0], "another run of the same name");
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+    stk_options_deinit(&other);
+}
+
+static void what_cannot_be_opened_is_told_as_in_process(void)
+{
+    stk_options options = one_rank("broken", ""), poor = one_rank("poor", "");
+    char path[300];
+    served_setup();
+    snprintf(path, sizeof path, "%s/broken/set.jsonl", test_folder());
+    CHECK(unlink(path) == 0);
+    expect_refused(&options, (stk_attach){.run = "broken", .world = 1}, STK_ERR_MANIFEST, "");
+    poor.memory_bytes = 2 << 20;
+    expect_refused(&poor, (stk_attach){.run = "broken", .world = 1}, STK_ERR_BUDGET, "memory");
+    stk_options_deinit(&poor);
+    stk_options_deinit(&options);
+}
+
+static void evaluation_comes_from_the_same_engine(void)
+{
+    stk_options options = one_rank("eval", "eval:\n  micro_batch: 2\n  data:\n    - {name: held, path: set.jsonl, first: 10}\n"), alone;
+    served_options(&alone, "eval", "micro_batch: 1\nprefetch: 2\neval:\n  micro_batch: 2\n  data:\n    - {name: held, path: set.jsonl, first: 10}\n");
+    stk_error err;
+    static tiny_run eval;
+    CHECK_OK(stk_options_split(&alone, "eval", &err), err);
+    tiny_run_from(&eval, &alone, 1, NULL);
+    const stk_attach attach = {.run = "eval", .split = "eval", .world = 1};
+    stk_client *train = served_open(&options, "eval", 0, 1, 1, NULL), *client;
+    const pid_t engine = served_engine("eval");
+    size_t at = 0;
+    CHECK_OK(stk_client_open(&client, &options, &attach, NULL, &err), err);
+    for (int pass = 0; pass < 3; pass++) {
+        served_expect_next(train, calm.digest[at++], "training");
+        const size_t end = pass == 1 ? 2 : eval.count; /* one is given up in the middle */
+        for (size_t i = 0; i < end; i++) served_expect_next(client, eval.digest[i], "evaluation");
+        if (pass != 1) served_expect_end_of_plan(client);
+        CHECK_OK(stk_client_rewind(client, &err), err);
+    }
+    /* An evaluation may have a client of its own each time. */
+    stk_client_close(&client);
+    for (int pass = 0; pass < 2; pass++) {
+        CHECK_OK(stk_client_open(&client, &options, &attach, NULL, &err), err);
+        for (size_t i = 0; i < eval.count; i++) served_expect_next(client, eval.digest[i], "a client of its own");
+        served_expect_end_of_plan(client);
+        stk_client_close(&client);
+    }
+    served_expect_next(train, calm.digest[at], "training");
+    CHECK_INT(served_engine("eval"), engine);
+    stk_client_close(&train);
+    stk_options_deinit(&options);
+    stk_options_deinit(&alone);
+}
+
+/* Training goes back to where the client was opened, too. */
+static void a_rewind_goes_to_where_the_client_was_opened(void)
+{
+    stk_options options = one_rank("rewind", "");
+    stk_error err;
+    stk_client *client = served_open(&options, "rewind", 0, 1, 1, &calm.state[4]);
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 5; i < 9; i++) served_expect_next(client, calm.digest[i], "from a state");
+        CHECK_OK(stk_client_rewind(client, &err), err);
+        stk_state state;
+        stk_client_state(client, &state);
+        CHECK(same_state(&state, &calm.state[4]));
+    }
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
+static void a_forked_child_is_told_to_open_its_own(void)
+{
+    stk_options options = one_rank("fork", "");
+    stk_client *client = served_open(&options, "fork", 0, 1, 1, NULL);
+    stk_batch *batch, *other;
+    stk_error err;
+    CHECK_OK(stk_client_next(client, &batch, STK_FOREVER, &err), err);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool told = stk_client_next(client, &other, 0, &err) == STK_ERR_FORKED;
+        stk_batch_release(&batch);
+        stk_client_close(&client);
+        _exit(told ? 0 : 1);
+    }
+    int how;
+    CHECK(waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    uint8_t digest[16];
+    stk_batch_digest(batch, digest);
+    CHECK(memcmp(digest, calm.digest[0], 16) == 0);
+    stk_batch_release(&batch);
+    served_expect_next(client, calm.digest[1], "the child has disturbed nothing");
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
+static void a_folder_that_others_may_enter_is_refused(void)
+{
+    stk_options options = one_rank("private", "");
+    char path[400];
+    struct stat info;
+    stk_client *client = served_open(&options, "private", 0, 1, 1, NULL);
+    snprintf(path, sizeof path, "%s/stoker", served_runtime);
+    CHECK(stat(path, &info) == 0 && (info.st_mode & 0777) == 0700 && info.st_uid == geteuid());
+    CHECK(chmod(path, 0755) == 0);
+    expect_refused(&options, (stk_attach){.run = "private", .world = 1}, STK_ERR_SYSTEM, "not a folder of yours alone");
+    CHECK(chmod(path, 0700) == 0);
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
+/* The budget of CPUs: seen on the threads of the process. */
+static void the_engine_keeps_to_its_cpus(void)
+{
+    cpu_set_t mine;
+    CHECK(sched_getaffinity(0, sizeof mine, &mine) == 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &mine)) first++;
+    char more[60], path[300], text[8192];
+    snprintf(more, sizeof more, "nice: 7\ncpus: %d\n", first);
+    stk_options options = one_rank("cpus", more);
+    stk_client *client = served_open(&options, "cpus", 0, 1, 1, NULL);
+    served_expect_next(client, calm.digest[0], "on one CPU");
+    const pid_t engine = served_engine("cpus");
+    snprintf(path, sizeof path, "/proc/%d/task", (int)engine);
+    DIR *const tasks = opendir(path);
+    int workers = 0;
+    for (const struct dirent *entry; tasks && (entry = readdir(tasks));) {
+        snprintf(path, sizeof path, "/proc/%d/task/%.20s/stat", (int)engine, entry->d_name);
+        FILE *const file = fopen(path, "re");
+        if (!file) continue;
+        text[fread(text, 1, sizeof text - 1, file)] = 0;
+        fclose(file);
+        if (!strstr(text, "(stk-worker)")) continue;
+        int nice = 0, field = 2;
+        char *at = strrchr(text, ')');
+        while (field++ < 19) at = strchr(at + 1, ' ');
+        CHECK(sscanf(at, "%d", &nice) == 1);
+        CHECK_INT(nice, 7);
+        cpu_set_t theirs;
+        CHECK(sched_getaffinity((pid_t)atoi(entry->d_name), sizeof theirs, &theirs) == 0);
+        CHECK(CPU_COUNT(&theirs) == 1 && CPU_ISSET(first, &theirs));
+        workers++;
+    }
+    if (tasks) closedir(tasks);
+    CHECK(workers > 0);
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
+static void an_engine_ends_after_its_last_client_and_leaves_nothing(void)
+{
+    static const char *const runs[] = {"ranks-1", "ranks-2", "ranks-4", "readers", "fields", "whole", "close", "keep", "slow", "differs",
+                                       "broken", "eval", "rewind", "fork", "private", "cpus"};
+    stk_options options = one_rank("last", "");
+    stk_client *client = served_open(&options, "last", 0, 1, 1, NULL);
+    stk_client_close(&client);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+        for (int k = 0; k < 600 && served_engine(runs[i]); k++) served_sleep_ms(50);
+    served_expect_end("last");
+    stk_options_deinit(&options);
+}
+
+int main(int argc, char **argv)
+{
+    TEST_MAIN(argc, argv, TEST(every_rank_gets_what_it_gets_in_process), TEST(readers_of_a_rank_read_the_same_slots_at_different_times),
+              TEST(a_reader_may_take_some_fields_which_lie_in_the_arena), TEST(all_that_belongs_to_a_batch_comes_along),
+              TEST(batches_outlive_client_and_engine), TEST(more_than_keep_is_an_error_and_no_hang), TEST(a_slow_reader_is_named),
+              TEST(what_differs_from_the_others_is_refused_and_named), TEST(what_cannot_be_opened_is_told_as_in_process),
+              TEST(evaluation_comes_from_the_same_engine), TEST(a_rewind_goes_to_where_the_client_was_opened),
+              TEST(a_forked_child_is_told_to_open_its_own), TEST(a_folder_that_others_may_enter_is_refused), TEST(the_engine_keeps_to_its_cpus),
+              TEST(an_engine_ends_after_its_last_client_and_leaves_nothing));
+}
