@@ -3,6 +3,9 @@
  * Easy handles are made once and used again: only URL, header list and method change.  Header lines lie in the exchange's
  * own memory, in nodes of our own, so that a request costs no list allocation.
  *
+ * A connection between two requests stays with epoll: most are asked again at once, and to leave and to come back are two calls of
+ * the system each time.  One that has something to say meanwhile (it was closed) leaves then.
+ *
  * libcurl's timer is one-shot: its deadline is cleared before it is served, or the loop would spin.  Inside libcurl's
  * callbacks no handle may be removed, so what is stopped there waits on a list until the call has returned. */
 #include "source/http.h"
@@ -49,6 +52,8 @@ struct stk_http {
     CURLSH *share; /* TLS sessions, of this thread alone */
     bool proxied;  /* the environment names a proxy: addresses are its own affair */
     int epoll, wake;
+    uint8_t *watched; /* of each descriptor below watched_count that open_socket made: what epoll knows it with, and RESTS */
+    int watched_count;
     stk_ns timer;  /* libcurl's, one shot; STK_FOREVER: none */
     bool inside;   /* a call of libcurl: no handle may be removed */
     bool millis;   /* the kernel has no epoll_pwait2 */
@@ -56,6 +61,9 @@ struct stk_http {
     int made;
     stk_exchange *running, *doomed, *idle;
 };
+
+/* Bits of watched, beside EPOLLIN and EPOLLOUT. */
+enum { OURS = 1 << 6, RESTS = 1 << 7 }; /* made by open_socket, and not closed yet; libcurl does not wait for it */
 
 /* --- lists --- */
 
@@ -75,6 +83,22 @@ static void take_out(stk_exchange **list, stk_exchange *x)
 
 /* --- what libcurl calls --- */
 
+/* Without memory for it, a descriptor leaves epoll whenever it rests. */
+static void meet_socket(stk_http *h, int fd)
+{
+    if (fd >= h->watched_count) {
+        const int count = fd < 256 ? 512 : 2 * fd;
+        uint8_t *const longer = stk_alloc(STK_TAG_SOURCE, (size_t)count);
+        if (!longer) return;
+        if (h->watched_count) memcpy(longer, h->watched, (size_t)h->watched_count);
+        stk_free(h->watched);
+        h->watched = longer;
+        h->watched_count = count;
+    }
+    h->watched[fd] = OURS;
+}
+
+
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     stk_exchange *const x = context;
@@ -83,7 +107,16 @@ static curl_socket_t open_socket(void *context, curlsocktype purpose, struct cur
         return CURL_SOCKET_BAD;
     }
     x->new_connection = true;
-    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    const int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd >= 0) meet_socket(x->http, fd);
+    return fd;
+}
+
+static int close_socket(void *context, curl_socket_t fd)
+{
+    stk_http *const h = context;
+    if (fd < h->watched_count) h->watched[fd] = 0; /* epoll forgets it by itself */
+    return close(fd);
 }
 
 static size_t on_head(char *data, size_t one, size_t count, void *context)
@@ -129,21 +162,34 @@ static int on_seek(void *context, curl_off_t offset, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
+static void stop_watching(stk_http *h, int fd)
+{
+    epoll_ctl(h->epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (fd < h->watched_count) h->watched[fd] &= OURS;
+}
+
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *context, void *known)
 {
     stk_http *const h = context;
+    uint8_t *const watched = fd < h->watched_count && (h->watched[fd] & OURS) ? &h->watched[fd] : NULL;
     if (what == CURL_POLL_REMOVE) {
-        epoll_ctl(h->epoll, EPOLL_CTL_DEL, fd, NULL);
+        if (watched && *watched == (OURS | EPOLLIN)) *watched |= RESTS;
+        else stop_watching(h, fd);
         return 0;
     }
     struct epoll_event event = {.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u),
                                 .data.fd = fd};
+    if (watched) {
+        const uint8_t was = *watched & ~RESTS;
+        *watched = (uint8_t)(OURS | event.events);
+        if (was == *watched) return 0;
+    }
     /* A descriptor that was closed unseen and came back is added anew: the kernel has forgotten it. */
     if (epoll_ctl(h->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) && errno == ENOENT)
         epoll_ctl(h->epoll, EPOLL_CTL_ADD, fd, &event);
     else if (!known && errno == EEXIST)
         epoll_ctl(h->epoll, EPOLL_CTL_MOD, fd, &event);
-    if (!known) curl_multi_assign(h->multi, fd, h);
+    curl_multi_assign(h->multi, fd, h);
     return 0;
 }
 
@@ -191,6 +237,8 @@ static stk_exchange *make_exchange(stk_http *h)
     curl_easy_setopt(e, CURLOPT_CA_CACHE_TIMEOUT, 86400L);
     curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl_easy_setopt(e, CURLOPT_OPENSOCKETDATA, x);
+    curl_easy_setopt(e, CURLOPT_CLOSESOCKETFUNCTION, close_socket);
+    curl_easy_setopt(e, CURLOPT_CLOSESOCKETDATA, h); /* which outlives its exchanges */
     curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_head);
     curl_easy_setopt(e, CURLOPT_HEADERDATA, x);
     curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body);
@@ -326,6 +374,11 @@ static void hand_out_ends(stk_http *h)
     }
 }
 
+static bool rests(const stk_http *h, int fd)
+{
+    return fd < h->watched_count && (h->watched[fd] & RESTS);
+}
+
 static int wait_for_events(stk_http *h, struct epoll_event *event, stk_ns until)
 {
     const stk_ns deadline = until < h->timer ? until : h->timer;
@@ -356,6 +409,8 @@ void stk_http_turn(stk_http *h, stk_ns until)
         if (event[i].data.fd == h->wake) {
             uint64_t value;
             if (read(h->wake, &value, sizeof value) < 0) continue;
+        } else if (rests(h, event[i].data.fd)) {
+            stop_watching(h, event[i].data.fd);
         } else {
             const int what = (event[i].events & (EPOLLIN | EPOLLHUP) ? CURL_CSELECT_IN : 0) |
                              (event[i].events & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
@@ -458,5 +513,6 @@ void stk_http_close(stk_http **http)
     if (h->share) curl_share_cleanup(h->share);
     if (h->epoll >= 0) close(h->epoll);
     if (h->wake >= 0) close(h->wake);
+    stk_free(h->watched);
     stk_free(h);
 }

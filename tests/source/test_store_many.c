@@ -144,6 +144,22 @@ static void a_connection_that_died_is_no_fault(void)
     make_quick();
 }
 
+/* A connection at rest stays with epoll, which tells of its end without end. */
+static void a_connection_that_is_closed_at_rest_does_not_spin(void)
+{
+    server *const s = server_start(half_closes, NULL);
+    fetcher f;
+    open_fetcher(&f, s, (stk_source_config){0});
+    fetch_many(&f, 8, 5000);
+    usleep(100000);
+    const uint64_t before = stk_store_turns(f.store);
+    usleep(300000);
+    CHECK(stk_store_turns(f.store) - before < 50);
+    fetch_many(&f, 8, 5000);
+    close_fetcher(&f);
+    server_stop(s);
+}
+
 /* --- order --- */
 
 static char order[256];
@@ -290,6 +306,7 @@ int main(int argc, char **argv)
     make_quick();
     setenv("no_proxy", "*", 1);
     TEST_MAIN(argc, argv, TEST(many_objects_come_at_once), TEST(trouble_does_not_change_a_byte), TEST(waiting_does_not_spin),
+              TEST(a_connection_that_is_closed_at_rest_does_not_spin),
               TEST(a_connection_that_died_is_no_fault), TEST(smaller_priorities_are_asked_first),
               TEST(what_is_late_is_asked_a_second_time),
               TEST(what_is_late_and_of_unknown_size_is_asked_a_second_time), TEST(every_request_comes_back_once_whatever_is_cancelled),
