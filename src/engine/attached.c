@@ -20,10 +20,18 @@ void stk_attached_init(stk_attached *a, int fd, pid_t pid)
     stk_buffer_init(&a->out, STK_TAG_ENGINE, 2 * (size_t)STK_WIRE_MESSAGE_MAX);
 }
 
-void stk_attached_deinit(stk_attached *a)
+void stk_attached_end(stk_attached *a)
 {
     for (size_t i = 0; i < a->given_count; i++) stk_batch_release(&a->given[i].batch);
+    a->given_count = 0;
     if (a->seat) stk_seat_leave(a->seat);
+    a->seat = NULL;
+    a->gone = true;
+}
+
+void stk_attached_deinit(stk_attached *a)
+{
+    stk_attached_end(a);
     if (a->pass_fd >= 0) close(a->pass_fd);
     if (a->process_fd >= 0) close(a->process_fd);
     close(a->fd);
@@ -125,14 +133,14 @@ void stk_attached_read(stk_attached *a, stk_serving *serving, bool may_change)
 {
     while (!a->gone) {
         if (stk_buffer_reserve(&a->in, READ_BYTES, NULL) < 0) {
-            a->gone = true;
+            stk_attached_end(a);
             return;
         }
         const ssize_t got = recv(a->fd, a->in.data + a->in.size_bytes, READ_BYTES, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         if (got <= 0) {
-            a->gone = true;
+            stk_attached_end(a);
             return;
         }
         a->in.size_bytes += (size_t)got;

@@ -11,7 +11,7 @@
 #include "engine/client_start.h"
 #include "engine/options_text.h"
 
-enum { READ_BYTES = 64 << 10, LOSSES_MAX = 8 };
+enum { READ_BYTES = 64 << 10, LOSSES_MAX = 8, BACK_OFF_NS = 4000000 }; /* doubled with each loss, to half a second */
 #define SILENCE_NS (30 * STK_S) /* an engine says something each second while it is waited for */
 #define WAITING_NS (100 * STK_MS)
 
@@ -95,6 +95,8 @@ static stk_status connect_engine(stk_client *c)
         stk_error_file(&c->error, c->meeting.log, 0);
         return fail(c, STK_ERR_SYSTEM);
     }
+    /* One that dies may still be connected to for a moment. */
+    if (c->losses > 1) nanosleep(&(struct timespec){.tv_nsec = BACK_OFF_NS << c->losses}, NULL);
     stk_status status = stk_client_connect(&c->meeting, &c->fd, &c->error);
     if (status < 0) return fail(c, status);
     stk_link_connect(c->link, c->fd);

@@ -364,10 +364,10 @@ stk_status stk_reader_poll(stk_reader *reader, uint64_t index, stk_batch **out, 
     stk_engine_home *const home = lane->engine->home;
     *out = NULL;
     STK_TRY(check_reader(reader, err));
+    const uint64_t sequence = index * lane->engine->ranks.rank_count + (uint64_t)(reader - lane->reader);
+    if (sequence < reader->next_sequence) return stk_fail(err, STK_ERR_USAGE, "rank %u asks for a micro-batch that has gone", reader->rank);
     pthread_mutex_lock(&home->lock);
-    if (index * lane->engine->ranks.rank_count + (uint64_t)(reader - lane->reader) != reader->next_sequence ||
-        reader->next_sequence >= reader->pass_end)
-        go_to(reader, index);
+    if (sequence != reader->next_sequence || sequence >= reader->pass_end) go_to(reader, index);
     stk_status status = STK_ERR_KEEP;
     if (reader->held <= lane->keep) {
         ask(reader);

@@ -218,7 +218,7 @@ static stk_status put_options(const writer *w, const stk_options *options)
     for (size_t i = 0; i < count; i++) {
         const char *const name = rows[i].shown.name, *const dot = strchr(name, '.');
         if (strcmp(name, "data") == 0) STK_TRY(put_data(w, options));
-        if (rows[i].kind == STK_KIND_GROUP || strncmp(name, "data", 4) == 0) continue;
+        if (rows[i].kind == STK_KIND_GROUP || strncmp(name, "data", 4) == 0 || strcmp(name, "run") == 0) continue;
         if (!is_given((const uint8_t *)options + rows[i].at_bytes, &rows[i]) && !nothing_of(&rows[i])) continue;
         writer in = *w;
         if (dot) {

@@ -7,7 +7,8 @@
 
 #include "base/memory.h"
 
-/* Append one option a line, in the order of the table.  Not `file`, which relative paths start from. */
+/* Append one option a line, in the order of the table.  Not `file`, which relative paths start from, and
+ * `run`, by which those who compare have met. */
 stk_status stk_options_write(const stk_options *options, stk_buffer *text, stk_error *err) STK_MUST_USE;
 
 /* As stk_options_read, from a text; file: what relative paths start from, and errors name. */

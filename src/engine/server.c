@@ -90,11 +90,11 @@ static void wait_for_events(stk_server *s)
 static void turn(stk_server *s)
 {
     wait_for_events(s);
-    for (uint32_t i = 0; i < s->client_count; i++) {
-        stk_attached *const a = &s->client[i];
-        if (s->polled[2 + 2 * i].revents & (POLLIN | POLLHUP | POLLERR)) stk_attached_read(a, s->serving, !s->pinned && is_alone(s, a));
-        a->gone |= (s->polled[3 + 2 * i].revents & POLLIN) != 0;
-    }
+    /* First who has gone: who comes in his place may be among the others. */
+    for (uint32_t i = 0; i < s->client_count; i++)
+        if ((s->polled[2 + 2 * i].revents & (POLLHUP | POLLERR)) || (s->polled[3 + 2 * i].revents & POLLIN)) stk_attached_end(&s->client[i]);
+    for (uint32_t i = 0; i < s->client_count; i++)
+        if (s->polled[2 + 2 * i].revents & POLLIN) stk_attached_read(&s->client[i], s->serving, !s->pinned && is_alone(s, &s->client[i]));
     drop_gone(s);
     if (s->polled[0].revents) accept_all(s);
     stk_serving_advance(s->serving);

@@ -36,6 +36,8 @@ typedef struct stk_attached {
 
 void stk_attached_init(stk_attached *a, int fd, pid_t pid);
 void stk_attached_deinit(stk_attached *a);
+/* It has gone: what it held is free, and nothing more is read. */
+void stk_attached_end(stk_attached *a);
 
 /* Read what has come and do what it says; sends nothing.  alone: no other client is there; may_change: the configuration may then be
  * another.  What goes wrong is told to the client, or ends the connection. */

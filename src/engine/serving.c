@@ -38,7 +38,7 @@ stk_status stk_serving_agree(stk_serving *s, const stk_wire_hello *hello, bool a
         return stk_fail(err, STK_ERR_USAGE, "the engine of this run is of release %s, and this process of another: end it, or use one release", stk_version());
     if (s->text) {
         const stk_status status = differs(s, hello, err);
-        if (status == STK_OK || !alone) return status;
+        if (!alone || (status == STK_OK && !s->spoiled)) return status;
     }
     if (hello->world == 0 || hello->rank_count == 0 || hello->readers == 0 || hello->rank_count > hello->world ||
         hello->first_rank > hello->world - hello->rank_count || hello->rank_count > SEATS_MAX / STK_LANES / hello->readers)
@@ -184,16 +184,17 @@ static stk_status fetch(stk_seat *seat, stk_error *err)
 {
     stk_serving_rank *const rank = seat->rank;
     while (rank->next <= seat->at) {
-        const uint64_t low = lowest(rank), index = rank->next > low ? rank->next : low;
+        const uint64_t low = lowest(rank);
+        if (rank->next < low) rank->next = low; /* asked for, what lies before it is gone */
         const stk_ns now = stk_now();
         stk_batch *batch;
-        const stk_status status = stk_reader_poll(rank->reader, index, &batch, rank->asking ? now - rank->polled_ns : 0, err);
+        const stk_status status = stk_reader_poll(rank->reader, rank->next, &batch, rank->asking ? now - rank->polled_ns : 0, err);
         rank->asking = status == STK_AGAIN;
         rank->polled_ns = now;
         rank->kept = status == STK_ERR_KEEP;
         if (rank->kept) return wait_for_others(seat, err);
         if (status != STK_OK) return status;
-        rank->next = index + 1;
+        rank->next++;
         rank->batch[rank->there++] = batch;
     }
     return STK_OK;
@@ -208,6 +209,7 @@ stk_status stk_seat_next(stk_seat *seat, stk_batch **out, stk_error *err)
     if (!seat->asked_ns) seat->asked_ns = stk_now();
     const stk_status status = fetch(seat, err);
     if (status != STK_AGAIN) seat->asked_ns = 0;
+    rank->serving->spoiled |= status < 0;
     if (status != STK_OK) return status;
     stk_batch *const batch = rank->batch[seat->at - (rank->next - rank->there)];
     stk_batch_retain(batch);

@@ -29,6 +29,7 @@ struct stk_serving {
     stk_engine *engine;                /* NULL: not open */
     uint64_t generation;
     uint64_t base_pass;                /* of `eval`: what the engine's first pass is */
+    bool spoiled;                      /* it has failed for good: whoever starts over gets another */
     stk_ns wait_until;                 /* for others that come back, before it is opened; 0: not begun */
 
     /* The thread that opens. */

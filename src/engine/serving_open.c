@@ -167,6 +167,7 @@ static stk_status take_engine(stk_serving *s, stk_error *err)
 {
     s->engine = s->opened;
     s->opened = NULL;
+    s->spoiled = false;
     s->generation++;
     for (uint32_t k = 0; k < s->engine->lane_count; k++)
         for (uint32_t i = 0; i < s->ranks.rank_count; i++) {

@@ -29,24 +29,32 @@ static inline void served_setup(void)
     CHECK(getenv("STK_COMMAND") != NULL); /* the build's own */
 }
 
-/* The engine process of a run; 0: there is none (zombies are none). */
+/* Whether a file of /proc, texts with NULs between them, holds these words. */
+static inline bool served_says(const char *pid, const char *name, const char *words)
+{
+    static char text[1 << 16];
+    char path[300];
+    snprintf(path, sizeof path, "/proc/%.20s/%s", pid, name);
+    FILE *const file = fopen(path, "re");
+    const size_t size = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file) fclose(file);
+    text[size] = 0;
+    for (size_t i = 0; i < size; i++)
+        if (!text[i]) text[i] = ' ';
+    return strstr(text, words) != NULL;
+}
+
+/* The engine process of a run, of this test and no other that runs beside it; 0: there is none. */
 static inline pid_t served_engine(const char *run)
 {
     DIR *const proc = opendir("/proc");
     pid_t found = 0;
-    for (const struct dirent *entry; proc && !found && (entry = readdir(proc));) {
-        char path[300], line[1024], mark[100];
-        if (!isdigit((unsigned char)entry->d_name[0])) continue;
-        snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
-        FILE *const file = fopen(path, "re");
-        const size_t size = file ? fread(line, 1, sizeof line - 1, file) : 0;
-        if (file) fclose(file);
-        line[size] = 0;
-        for (size_t i = 0; i < size; i++)
-            if (!line[i]) line[i] = ' ';
-        snprintf(mark, sizeof mark, " serve --run %s ", run);
-        if (strstr(line, mark)) found = (pid_t)atoi(entry->d_name);
-    }
+    char mark[100], ours[400];
+    snprintf(mark, sizeof mark, " serve --run %s ", run);
+    snprintf(ours, sizeof ours, "XDG_RUNTIME_DIR=%s ", served_runtime);
+    for (const struct dirent *entry; proc && !found && (entry = readdir(proc));)
+        if (isdigit((unsigned char)entry->d_name[0]) && served_says(entry->d_name, "cmdline", mark) && served_says(entry->d_name, "environ", ours))
+            found = (pid_t)atoi(entry->d_name);
     if (proc) closedir(proc);
     return found;
 }

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include "base/memory.h"
 #include "engine/same_state.h"
 
 static tiny_run calm;
@@ -424,10 +425,76 @@ static void the_engine_keeps_to_its_cpus(void)
     stk_options_deinit(&options);
 }
 
+/* Invariant 10, at the trainer's end. */
+static void in_steady_state_a_client_allocates_nothing(void)
+{
+    stk_options options = one_rank("steady", "keep: 2\n");
+    options.epochs = 20;
+    stk_client *client = served_open(&options, "steady", 0, 1, 1, NULL);
+    stk_batch *batch[3] = {0};
+    stk_error err;
+    uint64_t before = 0;
+    for (int i = 0; i < 400; i++) {
+        if (i == 60) before = stk_alloc_count();
+        stk_batch_release(&batch[i % 3]);
+        CHECK_OK(stk_client_next(client, &batch[i % 3], STK_FOREVER, &err), err);
+        CHECK(batch[i % 3] != NULL);
+    }
+    CHECK_INT(stk_alloc_count() - before, 0);
+    for (int i = 0; i < 3; i++) stk_batch_release(&batch[i]);
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
+static void a_command_that_does_not_come_up_is_named(void)
+{
+    stk_options options = one_rank("command", "");
+    char command[400];
+    served_setup();
+    snprintf(command, sizeof command, "%s", getenv("STK_COMMAND"));
+    setenv("STK_COMMAND", "/nowhere/stoker", 1);
+    expect_refused(&options, (stk_attach){.run = "command", .world = 1}, STK_ERR_SYSTEM, "cannot start the engine process, /nowhere/stoker");
+    setenv("STK_COMMAND", "ls", 1); /* complains, and ends */
+    expect_refused(&options, (stk_attach){.run = "command", .world = 1}, STK_ERR_SYSTEM, "ls serve ended with status 2: its log ends: ");
+    setenv("STK_COMMAND", command, 1);
+    stk_options_deinit(&options);
+}
+
+/* By hand: its configuration holds, also for a client who comes alone. */
+static void an_engine_by_hand_takes_only_its_configuration(void)
+{
+    stk_options options = one_rank("hand", ""), other = one_rank("hand", "");
+    char config[400], names[400];
+    snprintf(config, sizeof config, "%s/hand/run.yaml", test_folder());
+    served_setup();
+    fflush(NULL);
+    const pid_t server = fork();
+    if (server == 0) {
+        execl(getenv("STK_COMMAND"), "stoker", "serve", config, "--run", "hand", "--linger", "60", NULL);
+        _exit(127);
+    }
+    snprintf(config, sizeof config, "%s/stoker/hand.sock", served_runtime);
+    for (int i = 0; i < 3000 && access(config, F_OK); i++) served_sleep_ms(2);
+    served_sleep_ms(20); /* from its name to its listening */
+    other.seed = 4;
+    expect_refused(&other, (stk_attach){.run = "hand", .world = 1}, STK_ERR_OPTION, "seed: 4");
+    stk_client *client = served_open(&options, "hand", 0, 1, 1, NULL);
+    CHECK_INT(served_engine("hand"), 0); /* not one of its own */
+    for (int i = 0; i < 3; i++) served_expect_next(client, calm.digest[i], "by hand");
+    stk_client_close(&client);
+    int how;
+    CHECK(kill(server, SIGTERM) == 0 && waitpid(server, &how, 0) == server);
+    CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 130);
+    served_files(names);
+    CHECK_MSG(!strstr(names, "hand."), "left behind: %s", names);
+    stk_options_deinit(&other);
+    stk_options_deinit(&options);
+}
+
 static void an_engine_ends_after_its_last_client_and_leaves_nothing(void)
 {
     static const char *const runs[] = {"ranks-1", "ranks-2", "ranks-4", "readers", "fields", "whole", "close", "keep", "slow", "differs",
-                                       "broken", "eval", "rewind", "fork", "private", "cpus"};
+                                       "broken", "eval", "rewind", "fork", "private", "cpus", "steady"};
     stk_options options = one_rank("last", "");
     stk_client *client = served_open(&options, "last", 0, 1, 1, NULL);
     stk_client_close(&client);
@@ -445,5 +512,7 @@ int main(int argc, char **argv)
               TEST(what_differs_from_the_others_is_refused_and_named), TEST(what_cannot_be_opened_is_told_as_in_process),
               TEST(evaluation_comes_from_the_same_engine), TEST(a_rewind_goes_to_where_the_client_was_opened),
               TEST(a_forked_child_is_told_to_open_its_own), TEST(a_folder_that_others_may_enter_is_refused), TEST(the_engine_keeps_to_its_cpus),
+              TEST(in_steady_state_a_client_allocates_nothing), TEST(a_command_that_does_not_come_up_is_named),
+              TEST(an_engine_by_hand_takes_only_its_configuration),
               TEST(an_engine_ends_after_its_last_client_and_leaves_nothing));
 }
