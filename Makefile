@@ -33,6 +33,7 @@ help:
 	@echo 'make test        all tests that need only Debian packages and light Python packages'
 	@echo 'make test-all    also sanitizers, the second compiler, CPU levels, faults, the reference software'
 	@echo 'make test-s3     the S3 client against real servers and against faults by schedule (part of test-all)'
+	@echo 'make test-gpu    pixels, pinned memory and streams on a CUDA device (GPU_PYTHON names an interpreter with torch for it)'
 	@echo 'make wheels      wheels of the Python package in $(BUILD)/wheels/, for each CPython from 3.10 to 3.13 that is there, tested'
 	@echo 'make bench       images and samples a second beside the reference processor and an expert pipeline'
 	@echo 'make bench-s3    objects a second from a store 30 ms away, beside other clients'
@@ -116,6 +117,12 @@ test-clang: deps
 test-reference: build
 	@tools/install-deps reference
 	STK_BUILD=$(abspath $(BUILD)) $(REFERENCE) -m pytest -q -p no:cacheprovider tests
+
+# For whoever has a CUDA device, and torch for it in an interpreter that has pytest: make test-gpu GPU_PYTHON=python3
+GPU_PYTHON ?= $(REFERENCE)
+.PHONY: test-gpu
+test-gpu: build
+	STK_GPU=1 STK_REQUIRE=all STK_BUILD=$(abspath $(BUILD)) $(GPU_PYTHON) -m pytest -q -p no:cacheprovider tests/gpu
 
 # Servers that verify signatures, and a store that misbehaves by schedule; tests/s3.  SCHEDULES: how many of those.
 SCHEDULES ?= 1000

@@ -1,6 +1,7 @@
 """What the Python tests share: where things are, and when a skip is a failure.
 
-STK_BUILD names the build folder (default: build/).  With STK_REQUIRE=all, as CI sets it, a skipped test fails.
+STK_BUILD names the build folder (default: build/).  With STK_REQUIRE=all, as CI sets it, a skipped test fails.  tests/gpu is left
+out unless STK_GPU=1 asks for it (`make test-gpu`).
 """
 import os
 import pathlib
@@ -9,6 +10,7 @@ import subprocess
 import pytest
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
+collect_ignore = [] if os.environ.get("STK_GPU") == "1" else ["gpu"]
 
 
 @pytest.fixture(scope="session")

@@ -96,6 +96,16 @@ STK_API void stk_loader_close(stk_loader **loader);
 STK_API STK_MUST_USE stk_status stk_replay(stk_batch **out, const stk_options *options, uint64_t step, uint32_t rank,
                                            uint32_t world, uint32_t micro, stk_error *err);
 
+/* What makes pixel_values of pixel_bytes, for whoever trains: column ((c * temporal + t) * P + y) * P + x of a patch is
+ * value[c][byte], the byte being that of column (c * P + y) * P + x, in float32; of videos the columns are the same. */
+typedef struct stk_pixel_values {
+    uint32_t temporal;    /* how often a picture's only frame stands there */
+    float value[3][256];  /* of a byte, by channel: the checkpoint's mean and deviation, as the profile has them */
+} stk_pixel_values;
+
+/* Read preprocessor_config.json of the options' model; nothing else is opened. */
+STK_API STK_MUST_USE stk_status stk_pixel_values_read(stk_pixel_values *values, const stk_options *options, stk_error *err);
+
 #ifdef __cplusplus
 }
 #endif

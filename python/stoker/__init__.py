@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ._batch import Batch as Batch, Sample as Sample
+    from ._batch import Batch as Batch, PixelRule as PixelRule, Sample as Sample
     from ._core import Field as Field
     from ._exceptions import (CallError as CallError, DataError as DataError, Error as Error, ForkedError as ForkedError,
                           MediaError as MediaError, NetworkError as NetworkError, SetupError as SetupError,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ._times import Step as Step
     from ._watch import Watch as Watch, watch as watch
 
-_PLACES = {"_batch": ("Batch", "Sample"), "_core": ("Field",),
+_PLACES = {"_batch": ("Batch", "PixelRule", "Sample"), "_core": ("Field",),
            "_exceptions": ("CallError", "DataError", "Error", "ForkedError", "MediaError", "NetworkError", "SetupError", "SpentError",
                        "StateError", "Status", "WaitError"),
            "_loader": ("Loader",), "_options": ("Option", "options"), "_reports": ("index", "plan"), "_times": ("Step",),

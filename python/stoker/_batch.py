@@ -1,6 +1,7 @@
 """A micro-batch, as a mapping of views."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -36,6 +37,28 @@ class Sample(NamedTuple):
     masked: bool
     reason: str
     """Of a masked one."""
+
+
+class PixelRule:
+    """What makes the reference's ``pixel_values`` of ``pixel_bytes``, by the checkpoint and the profile; read when it is first asked for."""
+
+    def __init__(self, file: str | None, pairs: list[tuple[str, str]], split: str) -> None:
+        self._options = file, pairs, split
+
+    @functools.cached_property
+    def _read(self) -> tuple[int, Any]:
+        temporal, values = _core.pixel_values(*self._options)
+        return temporal, np.frombuffer(values, np.float32).reshape(3, 256)
+
+    @property
+    def temporal(self) -> int:
+        """How often a picture's one frame stands in ``pixel_values``."""
+        return self._read[0]
+
+    @property
+    def table(self) -> Any:
+        """float32 [3, 256]: the value of each byte, by channel.  Read-only."""
+        return self._read[1]
 
 
 class Batch(_core.Batch, Mapping[str, Any]):
@@ -74,9 +97,12 @@ class Batch(_core.Batch, Mapping[str, Any]):
         Labels that are left in this micro-batch.
     step_loss_tokens : int
         Labels planned for the whole step over all ranks: the divisor of a summed loss.  0: not known (``index: stream``).
+    pixel_rule : PixelRule
+        What makes ``pixel_values`` of ``pixel_bytes``.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "pixel_rule")
+    pixel_rule: PixelRule
 
     @property
     def samples(self) -> list[Sample]:

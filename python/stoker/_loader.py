@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from . import _core
-from ._batch import Batch, State
+from ._batch import Batch, PixelRule, State
 from ._options import Config, read
 from ._times import Step, Times, share
 
@@ -70,6 +70,7 @@ class Loader:
             raise ValueError(f"engine={engine!r}: this build makes batches in threads of the process, engine='inprocess'")
         self._file, self._pairs = read(config, options)
         self._split, self._rank, self._world = split, rank, world_size
+        self._pixel_rule = PixelRule(self._file, self._pairs, split)
         self._progress = progress
         self._open(state_text(state), allow_changes)
         _open_loaders.add(self)
@@ -110,6 +111,7 @@ class Loader:
             self._times.ended()
             raise
         self._times.given()
+        batch.pixel_rule = self._pixel_rule
         return batch
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-/* core_report.c - what the index, a plan and the metrics say, as the dicts that the commands print with --json. */
+/* core_report.c - what the index, a plan and the metrics say, as the dicts that the commands print with --json; what pixels mean. */
 #include "core.h"
 
 /* --- dicts --- */
@@ -315,4 +315,24 @@ PyObject *core_metrics(const stk_metrics *m)
     return finish(dict, done);
 }
 
-PyMethodDef core_report_methods[] = {{"index", core_index, METH_VARARGS, NULL}, {"plan", core_plan, METH_VARARGS, NULL}, {0}};
+/* --- pixels --- */
+
+static PyObject *core_pixel_values(PyObject *module, PyObject *arguments)
+{
+    PyObject *config, *pairs;
+    const char *split;
+    if (!PyArg_ParseTuple(arguments, "OOs:pixel_values", &config, &pairs, &split)) return NULL;
+    stk_options options = STK_OPTIONS_INIT;
+    if (!core_read_options(&options, config, pairs, split)) return NULL;
+    stk_error err;
+    stk_pixel_values values;
+    const stk_status status = stk_pixel_values_read(&values, &options, &err);
+    stk_options_deinit(&options);
+    if (status < 0) return core_raise(&err);
+    return Py_BuildValue("(IN)", values.temporal, PyBytes_FromStringAndSize((const char *)values.value, sizeof values.value));
+}
+
+PyMethodDef core_report_methods[] = {{"index", core_index, METH_VARARGS, NULL},
+                                     {"plan", core_plan, METH_VARARGS, NULL},
+                                     {"pixel_values", core_pixel_values, METH_VARARGS, NULL},
+                                     {0}};

@@ -240,3 +240,11 @@ stk_status stk_model_read(stk_model *model, const char *folder, const stk_tokeni
     if (status < 0) stk_error_stage(err, STK_STAGE_MODEL);
     return status;
 }
+
+stk_status stk_model_read_images(stk_model *model, const char *folder, stk_error *err)
+{
+    memset(model, 0, sizeof *model);
+    const stk_status status = read_preprocessor(model, folder, err);
+    if (status < 0) stk_error_stage(err, STK_STAGE_MODEL);
+    return status;
+}

@@ -11,4 +11,7 @@
 stk_status stk_model_read(stk_model *model, const char *folder, const stk_tokenizer *tokenizer,
                           stk_error *err) STK_MUST_USE;
 
+/* Only what preprocessor_config.json says; the rest is zero. */
+stk_status stk_model_read_images(stk_model *model, const char *folder, stk_error *err) STK_MUST_USE;
+
 #endif

@@ -398,18 +398,25 @@ static stk_status resolve_index_dir(const resolver *r)
     return STK_OK;
 }
 
+static stk_status resolve_model(resolver *r)
+{
+    static const char *const profiles[] = {"hf", "pil-11", "pil-12", "pil-13", "qwen-vl-utils", "pil", NULL};
+    STK_TRY(stk_options_check(r->options, r->err));
+    STK_TRY(find_folder(r));
+    const int profile = choice(r->options->profile, profiles);
+    r->rules->profile = profiles[profile + 1] ? (stk_profile)profile : STK_PROFILE_PIL_13; /* the last name is a second one */
+    return resolve_path(r, &r->rules->model_folder, r->options->model);
+}
+
 static stk_status resolve_run(resolver *r)
 {
     static const char *const layouts[] = {"padded", "flat", "packed", NULL};
     static const char *const balances[] = {"none", "model", "model+vision", "auto", NULL};
     static const char *const targets[] = {"hf", "shifted", NULL};
-    static const char *const profiles[] = {"hf", "pil-11", "pil-12", "pil-13", "qwen-vl-utils", "pil", NULL};
     static const char *const forms[] = {"uint8", "float32", "bfloat16", NULL};
     const stk_options *const o = r->options;
     stk_rules *const rules = r->rules;
-    STK_TRY(stk_options_check(o, r->err));
-    STK_TRY(find_folder(r));
-    STK_TRY(resolve_path(r, &rules->model_folder, o->model));
+    STK_TRY(resolve_model(r));
     STK_TRY(resolve_index_dir(r));
     STK_TRY(resolve_path(r, &rules->dead_letter, o->dead_letter));
     STK_TRY(resolve_store(r));
@@ -420,8 +427,6 @@ static stk_status resolve_run(resolver *r)
     rules->layout = (stk_layout)choice(o->layout, layouts);
     rules->targets = (stk_targets)choice(o->targets, targets);
     rules->pixels = (stk_pixel_form)choice(o->pixels, forms);
-    const int profile = choice(o->profile, profiles);
-    rules->profile = profiles[profile + 1] ? (stk_profile)profile : STK_PROFILE_PIL_13; /* the last name is a second one */
     rules->stream = strcmp(o->index, "stream") == 0;
     const int balance = choice(o->balance, balances);
     rules->balance = balances[balance + 1] ? (stk_balance)balance : rules->stream ? STK_BALANCE_NONE : STK_BALANCE_BOTH;
@@ -467,6 +472,11 @@ static stk_status resolve_store_alone(resolver *r)
 stk_status stk_rules_make_store(stk_rules **out, const stk_options *options, stk_error *err)
 {
     return make_rules(out, options, resolve_store_alone, err);
+}
+
+stk_status stk_rules_make_model(stk_rules **out, const stk_options *options, stk_error *err)
+{
+    return make_rules(out, options, resolve_model, err);
 }
 
 void stk_rules_destroy(stk_rules *rules)

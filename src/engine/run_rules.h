@@ -65,6 +65,9 @@ stk_status stk_rules_make(stk_rules **out, const stk_options *options, stk_error
 
 /* Only what stores need (store, endpoints, prices): options need name neither a model nor data. */
 stk_status stk_rules_make_store(stk_rules **out, const stk_options *options, stk_error *err) STK_MUST_USE;
+
+/* Only model_folder and profile: no file is looked at. */
+stk_status stk_rules_make_model(stk_rules **out, const stk_options *options, stk_error *err) STK_MUST_USE;
 void stk_rules_destroy(stk_rules *rules);
 
 #endif

@@ -100,6 +100,11 @@ void stk_image_spec_destroy(stk_image_spec *spec)
     stk_free(spec);
 }
 
+void stk_image_values(const stk_image_spec *spec, float value[3][256])
+{
+    memcpy(value, spec->rule.f32, sizeof spec->rule.f32);
+}
+
 size_t stk_image_patch_bytes(const stk_image_spec *spec)
 {
     const size_t values = (size_t)3 * spec->rule.side_px * spec->rule.side_px;

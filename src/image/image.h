@@ -52,6 +52,9 @@ stk_status stk_image_spec_create(stk_image_spec **out, const stk_model *model, s
                                  stk_error *err) STK_MUST_USE;
 void stk_image_spec_destroy(stk_image_spec *spec);
 
+/* The final value of each byte of a channel, in float32 (spec sections 1.5 and 1.6). */
+void stk_image_values(const stk_image_spec *spec, float value[3][256]);
+
 /* Bytes of one patch: uint8 3*P*P, float32 3*Tp*P*P*4, bfloat16 3*Tp*P*P*2. */
 size_t stk_image_patch_bytes(const stk_image_spec *spec);
 

@@ -3,9 +3,11 @@ import collections.abc
 import ctypes
 import gc
 import itertools
+import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -284,3 +286,30 @@ def test_memory_and_descriptors_stay_flat(config, index_dir):
     assert done.returncode == 0, done.stderr
     number, grown, descriptors = map(int, re.findall(r"-?\d+", done.stdout))
     assert number == count and descriptors == 0 and grown < 1024 * count // 2
+
+
+# --- pixels ---
+
+@pytest.mark.parametrize("profile", ["hf", "pil-13", "qwen-vl-utils"])
+def test_the_rule_makes_the_references_pixels_of_bytes(load, config, tmp_path, profile):
+    """Of a checkpoint whose channels differ."""
+    model = tmp_path / "model"
+    shutil.copytree(config.parent / "model", model)
+    stated = json.loads((model / "preprocessor_config.json").read_text())
+    (model / "preprocessor_config.json").write_text(json.dumps({**stated, "image_mean": [0.48145466, 0.4578275, 0.40821073],
+                                                                "image_std": [0.26862954, 0.26130258, 0.27577711]}))
+    options = {"model": model, "profile": profile, "index_dir": tmp_path}
+    batch, wanted = next(load(**options)), next(load(pixels="float32", **options))["pixel_values"]
+    rule, patches = batch.pixel_rule, batch["pixel_bytes"].reshape(-1, 3, 256)
+    assert rule.table.shape == (3, 256) and rule.table.dtype == np.float32 and not rule.table.flags.writeable
+    values = np.stack([rule.table[channel][patches[:, channel]] for channel in range(3)], axis=1)
+    assert (np.repeat(values[:, :, None], rule.temporal, axis=2).reshape(wanted.shape) == wanted).all()
+
+
+def test_a_rule_of_a_broken_checkpoint_is_refused_in_words(package, load, config, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(config.parent / "model", model)
+    batch = next(load(model=model, index_dir=tmp_path))
+    (model / "preprocessor_config.json").write_text("{}")
+    with pytest.raises(package.SetupError, match="patch_size"):
+        batch.pixel_rule.table

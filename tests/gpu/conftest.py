@@ -1,0 +1,1 @@
+from tensor_loaders import config, index_dir, load  # noqa: F401
