@@ -25,13 +25,18 @@ static void print_level(const stk_fetch_level *f)
     fflush(stdout);
 }
 
-/* context: whether levels are printed as they end. */
+typedef struct table {
+    bool wanted, begun;
+} table;
+
 static bool report(void *context, const stk_fetch_level *level, bool done)
 {
-    const bool *const table = context;
+    table *const t = context;
     if (done) {
         live_line_end();
-        if (*table) print_level(level);
+        if (t->wanted && !t->begun) print_head();
+        t->begun = true;
+        if (t->wanted) print_level(level);
     } else {
         live_line("%u in flight: %.0f objects/s, %.1f MB/s", level->in_flight, level->objects_per_s, level->bytes_per_s / 1e6);
     }
@@ -87,18 +92,17 @@ static int run_fetch_bench(const invocation *in)
     int64_t most, seconds;
     stk_error err;
     stk_fetch_bench bench;
-    bool table = !flag_of(in, "json");
+    table t = {.wanted = !flag_of(in, "json")};
     if (!number_of(in, "most", 1, 4096, 1024, &most) || !number_of(in, "seconds", 1, 600, 3, &seconds)) return EXIT_USAGE;
     const bool addresses = in->argument_count && strstr(in->argument[0], "://");
     if (!addresses && in->argument_count > 1)
         return usage_error(in->command, "a configuration stands alone: %s", in->argument[1]);
-    if (table) print_head();
-    const stk_fetch_progress progress = {report, &table};
+    const stk_fetch_progress progress = {report, &t};
     const stk_status status = stk_fetch_bench_run(&bench, &in->options, in->argument, addresses ? (size_t)in->argument_count : 0,
                                                   (uint32_t)most, seconds * STK_S, &progress, &err);
     live_line_end();
     if (status < 0) return fail_with(&err);
-    if (!table) return print_json(bench_json(&bench));
+    if (!t.wanted) return print_json(bench_json(&bench));
     print_verdict(&bench);
     return EXIT_DONE;
 }

@@ -118,7 +118,9 @@ static stk_status find_objects(bench *b, const stk_options *options, const char 
     for (size_t i = 0; status == STK_OK && i < count; i++) status = list_address(b, address[i], err);
     STK_TRY(status);
     if (!b->object_count)
-        return stk_fail(err, STK_ERR_MEDIA_MISSING, count ? "there is no object under this address" : "the manifests name no object of a store");
+        return count ? stk_fail(err, STK_ERR_MEDIA_MISSING, "there is no object under %.180s%s", address[0],
+                                count > 1 ? ", nor under the other addresses" : "")
+                     : stk_fail(err, STK_ERR_MEDIA_MISSING, "the manifests name no object of a store");
     b->out->objects = b->object_count;
     b->out->object_bytes = b->object_bytes;
     b->out->piece_bytes = b->largest_bytes && b->largest_bytes < PIECE_BYTES_MAX ? b->largest_bytes : PIECE_BYTES_MAX;
@@ -205,7 +207,8 @@ static stk_status run_level(level *l, stk_error *err)
         stk_request *const r = stk_source_reap(l->bench->source, REPORT_EVERY_NS);
         const stk_ns now = stk_now();
         if (r) status = take_answer(l, r, err);
-        if (now >= end) break; /* what is still under way belongs to no level */
+        /* What is still under way belongs to no level; but a store that has not said anything yet is waited for. */
+        if (now >= end && l->figures->objects + l->figures->failed) break;
         if (r && status == STK_OK) submit(l, r);
         if (now - reported_ns < REPORT_EVERY_NS) continue;
         reported_ns = now;

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "engine/survey.h"
+#include "manifest/index_chunk.h"
 
 /* --- scratch --- */
 
@@ -385,6 +386,16 @@ static stk_status make_text(stk_unit *unit, const stk_run *run, stk_maker *maker
     return status;
 }
 
+/* Which of the record's media it was, as the index says it: without the query of a URL. */
+static void name_medium(stk_batch_note *note, const stk_unit *unit, uint32_t k, stk_reason reason, const stk_error *fault)
+{
+    stk_survey_media medium = {.address = unit->request[k].address, .kind = STK_MEDIA_IMAGE, .error = *fault};
+    medium.facts.reason = (uint8_t)reason;
+    stk_index_note words;
+    stk_index_note_medium(&words, &medium, (size_t)k + 1);
+    memcpy(note->message, words.message, sizeof words.message);
+}
+
 stk_status stk_unit_make(stk_unit *unit, const stk_run *run, stk_maker *maker, stk_error *err)
 {
     stk_batch *const batch = &unit->work->batch;
@@ -402,7 +413,7 @@ stk_status stk_unit_make(stk_unit *unit, const stk_run *run, stk_maker *maker, s
             status = STK_OK;
             masked = true;
             note->stage = fault.stage == STK_STAGE_NONE ? STK_STAGE_DECODE : fault.stage;
-            snprintf(note->message, sizeof note->message, "%s", fault.message);
+            name_medium(note, unit, k, reason, &fault);
             snprintf(note->reason, sizeof note->reason, "%s", stk_reason_text(reason));
             mask(unit, run, reason);
         } else if (status < 0 && err) {

@@ -299,7 +299,8 @@ stk_status stk_remote_folder(char path[4096], stk_error *err)
         (void)mkdir(path, 0777);
         *slash = '/';
     }
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return STK_OK;
+    /* For its user alone: who may read a bucket says the store, and manifests may hold presigned addresses. */
+    if (mkdir(path, 0700) == 0 || errno == EEXIST) return STK_OK;
     const stk_status status = stk_fail_errno(err, "cannot make the folder for copies of manifests (set index_dir to another)");
     stk_error_file(err, path, 0);
     return status;

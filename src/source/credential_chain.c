@@ -457,6 +457,6 @@ stk_status stk_credential_chain_ask(const stk_credentials **out, stk_credential_
     return stk_fail(err, STK_ERR_NETWORK,
                     "no credentials found in %sweb identity, shared files (profile %.20s), "
                     "credential_process, container, "
-                    "instance metadata (%.96s): set some, or anonymous",
+                    "instance metadata (%.96s): set some, or anonymous: true",
                     settings->profile_is_named ? "" : "environment, ", settings->profile, c.absent);
 }

@@ -29,7 +29,8 @@ enum {
     EVENTS = 256,              /* of one epoll_wait */
     CONNECT_MS = 3000,
     LIFETIME_S = 120,          /* of a connection: afterwards another address may take its turn */
-    DNS_S = 30
+    DNS_S = 30,
+    SPREAD = 16                /* lookups of a name in that time: each shuffles its addresses anew */
 };
 
 struct stk_exchange {
@@ -49,7 +50,8 @@ struct stk_exchange {
 struct stk_http {
     stk_http_config config;
     CURLM *multi;
-    CURLSH *share; /* TLS sessions, of this thread alone */
+    CURLSH *share[SPREAD]; /* names and TLS sessions, of this thread alone; with one, all connections went to one address */
+    const char *system_ca, *system_ca_folder; /* libcurl's own; NULL: none */
     bool proxied;  /* the environment names a proxy: addresses are its own affair */
     int epoll, wake;
     uint8_t *watched; /* of each descriptor below watched_count that open_socket made: what epoll knows it with, and RESTS */
@@ -215,9 +217,13 @@ static stk_exchange *make_exchange(stk_http *h)
         stk_free(x);
         return NULL;
     }
+    if (!h->made) {
+        curl_easy_getinfo(e, CURLINFO_CAINFO, &h->system_ca); /* literals of libcurl's */
+        curl_easy_getinfo(e, CURLINFO_CAPATH, &h->system_ca_folder);
+    }
     curl_easy_setopt(e, CURLOPT_PRIVATE, x);
     curl_easy_setopt(e, CURLOPT_ERRORBUFFER, x->words);
-    curl_easy_setopt(e, CURLOPT_SHARE, h->share);
+    curl_easy_setopt(e, CURLOPT_SHARE, h->share[h->made % SPREAD]);
     curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L); /* do not wait for a resolver's thread */
     curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -285,6 +291,14 @@ static bool set_method(stk_exchange *x, stk_http_method method)
     return false;
 }
 
+/* A file of the caller's stands in place of the system's file and folder, which libcurl would read besides. */
+static void set_authorities(stk_exchange *x, const char *ca)
+{
+    curl_easy_setopt(x->easy, CURLOPT_CAINFO, ca ? ca : x->http->system_ca);
+    curl_easy_setopt(x->easy, CURLOPT_CAPATH, ca ? NULL : x->http->system_ca_folder);
+    x->ca = ca;
+}
+
 stk_exchange *stk_http_start(stk_http *h, const stk_http_ask *ask)
 {
     stk_exchange *x = h->idle;
@@ -298,7 +312,7 @@ stk_exchange *stk_http_start(stk_http *h, const stk_http_ask *ask)
     x->may_be_private = ask->may_be_private;
     x->met_private = x->new_connection = x->said_stop = x->doomed = false;
     curl_easy_setopt(x->easy, CURLOPT_FRESH_CONNECT, ask->fresh ? 1L : 0L);
-    if (x->ca != ask->ca) curl_easy_setopt(x->easy, CURLOPT_CAINFO, x->ca = ask->ca);
+    if (x->ca != ask->ca) set_authorities(x, ask->ca);
     if (curl_easy_setopt(x->easy, CURLOPT_URL, ask->url) != CURLE_OK || !set_headers(x, ask) || !set_method(x, ask->method) ||
         curl_multi_add_handle(h->multi, x->easy) != CURLM_OK) {
         push(&h->idle, x);
@@ -456,6 +470,17 @@ static bool names_proxy(void)
     return false;
 }
 
+static bool make_shares(stk_http *h)
+{
+    for (int i = 0; i < SPREAD; i++) {
+        h->share[i] = curl_share_init();
+        if (!h->share[i] || curl_share_setopt(h->share[i], CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS) != CURLSHE_OK ||
+            curl_share_setopt(h->share[i], CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION) != CURLSHE_OK)
+            return false;
+    }
+    return true;
+}
+
 static stk_status open_descriptors(stk_http *h, stk_error *err)
 {
     h->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -479,15 +504,12 @@ stk_status stk_http_open(stk_http **out, const stk_http_config *config, stk_erro
     h->timer = STK_FOREVER;
     h->proxied = names_proxy();
     h->multi = curl_multi_init();
-    h->share = curl_share_init();
-    stk_status status = STK_OK;
-    if (!h->multi || !h->share) status = stk_fail(err, STK_ERR_NOMEM, "out of memory: a transport");
+    stk_status status = h->multi && make_shares(h) ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: a transport");
     if (status == STK_OK) status = open_descriptors(h, err);
     if (status < 0) {
         stk_http_close(&h);
         return status;
     }
-    curl_share_setopt(h->share, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION);
     curl_multi_setopt(h->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
     curl_multi_setopt(h->multi, CURLMOPT_SOCKETDATA, h);
     curl_multi_setopt(h->multi, CURLMOPT_TIMERFUNCTION, on_timer);
@@ -510,7 +532,8 @@ void stk_http_close(stk_http **http)
         free_exchange(x);
     }
     if (h->multi) curl_multi_cleanup(h->multi);
-    if (h->share) curl_share_cleanup(h->share);
+    for (int i = 0; i < SPREAD; i++)
+        if (h->share[i]) curl_share_cleanup(h->share[i]);
     if (h->epoll >= 0) close(h->epoll);
     if (h->wake >= 0) close(h->wake);
     stk_free(h->watched);

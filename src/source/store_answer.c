@@ -283,7 +283,8 @@ static void denied(stk_loop *l, stk_piece *p, const stk_answer *a)
 {
     stk_job *const job = p->job;
     if (job->url.kind != STK_URL_S3) {
-        (void)stk_job_fail(l, job, STK_ERR_SYSTEM, EACCES, "the server answers %d: this address may not be read", a->status);
+        (void)stk_job_fail(l, job, STK_ERR_SYSTEM, EACCES, "the server answers %d: this address may not be read%s", a->status,
+                           job->url.query.size_bytes ? "; a presigned URL may have expired" : "");
         return;
     }
     if (job->peer->readable) {
@@ -299,8 +300,10 @@ static void denied(stk_loop *l, stk_piece *p, const stk_answer *a)
         return;
     }
     (void)stk_job_fail(l, job, STK_ERR_NETWORK, a->status,
-                       "bucket %.80s may not be read: %d %s %.60s; give these credentials s3:GetObject on it, or set others", job->peer->name,
-                       a->status, a->code, a->message);
+                       "bucket %.80s may not be read: %d%s%s%s%.60s; %s", job->peer->name, a->status, a->code[0] ? " " : "", a->code,
+                       a->message[0] ? " " : "", a->message,
+                       l->store->config.anonymous ? "it is not public: take anonymous out, and set credentials"
+                                                  : "give these credentials s3:GetObject on it, or set others");
 }
 
 static void elsewhere(stk_loop *l, stk_piece *p, const stk_answer *a)
@@ -446,8 +449,8 @@ static void judge(stk_loop *l, stk_piece *p, const stk_attempt *attempt)
     case STK_VERDICT_CLOCK: clock_is_off(l, p, a); break;
     case STK_VERDICT_EXPIRED: expired(l, p, attempt->generation, a); break;
     case STK_VERDICT_CREDENTIALS:
-        (void)stk_job_fail(l, job, STK_ERR_NETWORK, a->status, "the store refuses the credentials: %d %s %.80s; look at the access key, its secret and "
-                           "region", a->status, a->code, a->message);
+        (void)stk_job_fail(l, job, STK_ERR_NETWORK, a->status, "the store refuses the credentials: %d %s %.80s; look at the access key, its secret, "
+                           "its session token where it has one, and the region", a->status, a->code, a->message);
         break;
     case STK_VERDICT_REGION: elsewhere(l, p, a); break;
     case STK_VERDICT_REDIRECT: redirected(l, p, a); break;

@@ -355,9 +355,11 @@ stk_status stk_endpoint_init(stk_endpoint *out, const char *endpoint, const char
     if (!endpoint) return STK_OK;
 
     stk_url url;
-    STK_TRY(stk_url_parse(&url, stk_str_of(endpoint), err));
+    stk_error why;
+    if (stk_url_parse(&url, stk_str_of(endpoint), &why) < 0)
+        return stk_fail(err, STK_ERR_OPTION, "the endpoint of the store: %.180s", why.message);
     if (url.kind == STK_URL_S3 || url.query.size_bytes)
-        return stk_fail(err, STK_ERR_OPTION, "an endpoint must be http(s)://host[:port], without a query");
+        return stk_fail(err, STK_ERR_OPTION, "the endpoint of the store must be http(s)://host[:port], without a query");
     out->tls = url.kind == STK_URL_HTTPS;
     out->port = url.port;
     out->is_ip = url.is_ipv6 || is_ipv4_text(url.host);

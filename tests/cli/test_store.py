@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import urllib.parse
 
 import pytest
 
@@ -79,8 +80,8 @@ class Remote:
     def run(self, *arguments, **more):
         return json.loads(self("run", "--json", "--digest", *arguments, **more).stdout)
 
-    def index(self, **more):
-        return json.loads(self("index", "--json", **more).stdout)["sets"][0]
+    def index(self, *arguments, **more):
+        return json.loads(self("index", "--json", *arguments, **more).stdout)["sets"][0]
 
     def asked(self):
         assert self.schedule.bad_signatures == 0
@@ -103,6 +104,7 @@ def test_the_run_is_that_of_the_same_set_on_a_disk(remote, local):
     assert came["store"]["requests"] >= came["images"] - 30 > 0  # some are data: URIs
     assert came["store"]["retries"] == 0 and came["store"]["whole"]["count"] > 0
     assert local["store"]["requests"] == 0
+    assert (remote.cache / "stoker").stat().st_mode & 0o077 == 0  # copies of what others may not be allowed to read
     # The index is there: no header is read again, and the manifest is not fetched again.
     before = remote.asked()
     assert remote.run("--index", "require")["digest"] == local["digest"]
@@ -171,6 +173,7 @@ def test_objects_that_change_or_go_are_masked(remote, local):
     lines = [json.loads(line) for line in letters.read_text().splitlines()]
     assert len(lines) == came["failures"]["masked"] == sum(reasons.values())
     assert all(line["file"].endswith("train.jsonl") and "s3://" in line["file"] for line in lines)
+    assert all(line["message"].startswith("image ") and f"s3://{remote.bucket}/" in line["message"] for line in lines)
     # The index notices what has gone when it is asked to, and does not look at the others.
     report = remote.index()
     assert report["records"] == report["usable"]
@@ -302,6 +305,25 @@ def test_eval_with_a_store_of_its_own_is_refused_beside_training(remote):
     assert remote("run", status=0).returncode == 0
 
 
+def test_a_presigned_address_that_expired_is_masked_and_told_without_its_signature(remote, local):
+    """Whoever answers 403 gets the hint; the dead letter says which address it was."""
+    key, name = remote.prefix + "train.jsonl", next(key for key in remote.things if "/images/" in key)
+    record = {"id": "a", "image": f"{remote.store.url}/{remote.bucket}/{urllib.parse.quote(name)}?X-Amz-Signature=hush",
+              "conversations": [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "ok"}]}
+    remote.things[key] = remote.thing.of((json.dumps(record) + "\n").encode())
+    identify = remote.store.identify
+    remote.store.identify = lambda request, schedule: None
+    try:
+        assert remote.index("--allow", remote.store.url)["usable"] == 1
+    finally:
+        remote.store.identify = identify
+    letters = remote.folder / "letters.jsonl"
+    came = remote("run", "--json", "--epochs", 1, "--allow", remote.store.url, "--errors.masked", 1, "--dead_letter", letters)
+    letter = json.loads(letters.read_text())
+    assert letter["reason"] == "media that may not be read" and "presigned URL may have expired" in letter["message"]
+    assert remote.store.url in letter["message"] and "hush" not in letters.read_text() + came.stdout + came.stderr
+
+
 def test_files_in_tars_of_a_bucket(remote, local, sample):
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as out:
@@ -331,3 +353,10 @@ def test_fetch_bench_measures_a_prefix(remote, stoker):
     assert not any("media" in path.name for path in (remote.cache / "stoker").iterdir())
     nothing = stoker("fetch-bench", remote.address + "none/", "--endpoint", remote.store.url, env=remote.environment, status=None)
     assert nothing.returncode == 1 and "no object" in nothing.stderr
+
+
+def test_fetch_bench_of_a_store_that_is_not_there_says_so(stoker, remote):
+    """Within its measurement nothing has come yet: it is waited for, until the retries are over."""
+    dead = stoker("fetch-bench", "http://127.0.0.1:1/x.jpg?X-Amz-Signature=hush", "--seconds", 1, env=remote.environment, status=None)
+    assert dead.returncode == 1 and "connect to 127.0.0.1" in dead.stderr and "look at" in dead.stderr, dead.stderr
+    assert dead.stdout == "" and "hush" not in dead.stderr

@@ -8,6 +8,7 @@ schedule is the same at each run whatever the client's timing.  A `Fault` is a w
 """
 import asyncio
 import base64
+import collections
 import contextlib
 import dataclasses
 import datetime
@@ -15,6 +16,7 @@ import hashlib
 import hmac
 import random
 import socket
+import ssl
 import struct
 import threading
 import urllib.parse
@@ -337,15 +339,22 @@ def reset(out):
 
 
 class FaultStore:
-    def __init__(self, port=0):
-        self.schedules, self.port = {}, port
+    """host: 0.0.0.0 is all of 127.x.x.x.  certificate: a PEM file with its key, for TLS."""
+
+    def __init__(self, port=0, host="127.0.0.1", certificate=None):
+        self.schedules, self.port, self.host, self.tls = {}, port, host, None
+        if certificate:
+            self.tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self.tls.load_cert_chain(certificate)
+        self.reached = collections.Counter()  # connections by the address that they were made to
+        self.resumed = 0                      # of them, those that went on with an older TLS session
         self.loop = asyncio.new_event_loop()
         self.open_connections = 0
         self.tasks = set()
 
     def __enter__(self):
         async def start():
-            self.server = await asyncio.start_server(self.serve, "127.0.0.1", self.port, backlog=1024, limit=1 << 20)
+            self.server = await asyncio.start_server(self.serve, self.host, self.port, backlog=1024, limit=1 << 20, ssl=self.tls)
             self.port = self.server.sockets[0].getsockname()[1]
         self.loop.run_until_complete(start())
         self.thread = threading.Thread(target=self.loop.run_forever)
@@ -365,7 +374,7 @@ class FaultStore:
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def environment(self):
         """Of a program that asks its schedules."""
@@ -377,6 +386,9 @@ class FaultStore:
 
     async def serve(self, reader, out):
         self.open_connections += 1
+        self.reached[out.get_extra_info("sockname")[0]] += 1
+        if self.tls:
+            self.resumed += out.get_extra_info("ssl_object").session_reused
         task = asyncio.current_task()
         self.tasks.add(task)
         out.faulty, out.reader = False, reader

@@ -11,8 +11,8 @@
  * "..."}
  *     {"do": "metrics"}
  *     {"do": "close"}                   open files, threads and resident memory after it
- *     {"do": "names", "fail": 3}        host names below .probe are 127.0.0.1, after so many failures of the
- * resolver
+ *     {"do": "names", "fail": 3, "addresses": 4}        host names below .probe are 127.0.0.1 and the next ones, after
+ * so many failures of the resolver
  *
  * Not here: any judgement.  The tests know what must come. */
 #include <dirent.h>
@@ -38,7 +38,7 @@ static size_t pending_count;
 
 /* --- names: in place of the resolver's, for libcurl too --- */
 
-static atomic_int names_to_fail;
+static atomic_int names_to_fail, addresses = 1;
 
 __attribute__((visibility("default"))) int getaddrinfo(const char *restrict node,
                                                        const char *restrict service,
@@ -53,7 +53,15 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *restrict node
     const char *const end = node ? strrchr(node, '.') : NULL;
     if (end && strcmp(end, ".probe") == 0) {
         if (atomic_fetch_sub(&names_to_fail, 1) > 0) return EAI_AGAIN;
-        node = "127.0.0.1";
+        int failed = 0;
+        for (int i = atomic_load(&addresses); i && !failed; i--) { /* glibc frees such a list node by node */
+            struct addrinfo *const later = i == atomic_load(&addresses) ? NULL : *out;
+            char one[16];
+            snprintf(one, sizeof one, "127.0.0.%d", i);
+            failed = real.call(one, service, hints, out);
+            if (!failed) (*out)->ai_next = later;
+        }
+        return failed;
     }
     return real.call(node, service, hints, out);
 }
@@ -283,6 +291,7 @@ static void do_line(json_t *line)
         do_close();
     else if (strcmp(what, "names") == 0) {
         atomic_store(&names_to_fail, (int)number_of(line, "fail", 0));
+        atomic_store(&addresses, (int)number_of(line, "addresses", 1));
         print_line(json_true());
     } else
         CHECK_MSG(false, "nothing is called %s", what);
