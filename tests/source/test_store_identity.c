@@ -1,0 +1,137 @@
+/* test_store_identity.c - who asks, and who is asked: credentials that expire under way, private addresses behind redirects. */
+#include "store_fetcher.h"
+
+#include <sys/stat.h>
+
+static void write_file(const char *name, const char *text, mode_t mode)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", test_folder(), name);
+    FILE *const file = fopen(path, "w");
+    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0 && chmod(path, mode) == 0);
+}
+
+/* A profile whose program gives KEY1, then KEY2, and so on. */
+static void make_profile(void)
+{
+    char text[1024], path[300];
+    snprintf(path, sizeof path, "%s/config", test_folder());
+    setenv("AWS_CONFIG_FILE", path, 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
+    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+    snprintf(text, sizeof text, "[default]\ncredential_process = %s/process\n", test_folder());
+    write_file("config", text, 0644);
+    snprintf(text, sizeof text,
+             "#!/bin/sh\necho run >> %s/runs\n"
+             "echo '{\"Version\": 1, \"AccessKeyId\": \"KEY'$(wc -l < %s/runs)'\", \"SecretAccessKey\": \"S\", \"SessionToken\": \"T\", "
+             "\"Expiration\": \"2100-01-01T00:00:00Z\"}'\n",
+             test_folder(), test_folder());
+    write_file("process", text, 0755);
+    write_file("runs", "", 0644);
+}
+
+static void open_signing(fetcher *f, const server *s)
+{
+    stk_error err;
+    *f = (fetcher){0};
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->change, NULL);
+    snprintf(f->endpoint, sizeof f->endpoint, "http://127.0.0.1:%d", s->port);
+    const stk_source_config config = {.endpoint = f->endpoint};
+    CHECK_OK(stk_store_open(&f->store, &config, &quick, finished, f, &err), err);
+}
+
+/* --- credentials --- */
+
+static bool first_key_expires(exchange *x)
+{
+    const char *const who = server_header(x, "Authorization");
+    CHECK(who && server_header(x, "x-amz-security-token"));
+    return strstr(who, "Credential=KEY1/") && x->request >= 3 ? server_error(x, 400, "ExpiredToken") : server_object(x);
+}
+
+static bool all_expired(exchange *x) { return server_error(x, 400, "ExpiredToken"); }
+
+static void credentials_that_expire_are_replaced_once_for_all(void)
+{
+    enum { COUNT = 40 };
+    stk_request *all[COUNT];
+    make_profile();
+    server *const s = server_start(first_key_expires, NULL);
+    fetcher f;
+    open_signing(&f, s);
+    for (int i = 0; i < COUNT; i++) {
+        char address[64];
+        snprintf(address, sizeof address, "s3://bucket/%d-object", 1000 + i);
+        stk_store_submit(f.store, all[i] = make(address, 0, UINT64_MAX, 2000));
+    }
+    for (int i = 0; i < COUNT; i++) check_bytes(reap(&f));
+    const stk_source_metrics m = metrics_of(&f);
+    CHECK(m.retries[STK_RETRY_CREDENTIALS] >= 1);
+    CHECK_INT(m.credential_refreshes, 1); /* beside the first: one for all */
+    close_fetcher(&f);
+    server_stop(s);
+    for (int i = 0; i < COUNT; i++) unmake(all[i]);
+}
+
+static void credentials_that_stay_expired_stop_the_run(void)
+{
+    make_profile();
+    server *const s = server_start(all_expired, NULL);
+    fetcher f;
+    open_signing(&f, s);
+    stk_request *const r = make("s3://bucket/100-a", 0, UINT64_MAX, 100);
+    stk_store_submit(f.store, r);
+    CHECK(reap(&f) == r);
+    CHECK_INT(r->status, STK_ERR_NETWORK);
+    CHECK_HAS(r->error.message, "expired");
+    CHECK(!strstr(r->error.message, "KEY"));
+    close_fetcher(&f);
+    CHECK_INT(server_stop(s).requests, 2);
+    unmake(r);
+}
+
+/* --- private addresses --- */
+
+static bool leads_inside(exchange *x)
+{
+    char location[128];
+    if (strcmp(x->path, "/here") != 0) return server_object(x);
+    snprintf(location, sizeof location, "Location: http://127.0.0.2:%d/1000-x\r\n", x->server->port);
+    return server_status(x, 302, location, "");
+}
+
+/* The first host may be private by name, and that does not hold for where it leads. */
+static void a_redirect_to_a_private_address_is_refused(void)
+{
+    server *const s = server_start(leads_inside, NULL);
+    char address[64];
+    stk_error err;
+    stk_places *places;
+    fetcher f;
+    snprintf(address, sizeof address, "http://127.0.0.1:%d", s->port);
+    const stk_str text = stk_str_of(address);
+    CHECK_OK(stk_places_create(&places, &text, 1, &err), err);
+    open_fetcher(&f, s, (stk_source_config){.endpoints = places});
+    snprintf(address, sizeof address, "http://127.0.0.1:%d/here", s->port);
+    stk_request *const r = make(address, 0, UINT64_MAX, 1000);
+    stk_store_submit(f.store, r);
+    CHECK(reap(&f) == r);
+    CHECK_INT(r->status, STK_ERR_MEDIA_DENIED);
+    CHECK_HAS(r->error.message, "private");
+    CHECK_HAS(r->error.message, "127.0.0.2");
+    close_fetcher(&f);
+    CHECK_INT(server_stop(s).requests, 1);
+    stk_places_destroy(places);
+    unmake(r);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const unset[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"};
+    for (size_t i = 0; i < sizeof unset / sizeof *unset; i++) unsetenv(unset[i]);
+    setenv("no_proxy", "*", 1);
+    make_quick();
+    TEST_MAIN(argc, argv, TEST(credentials_that_expire_are_replaced_once_for_all), TEST(credentials_that_stay_expired_stop_the_run),
+              TEST(a_redirect_to_a_private_address_is_refused));
+}
