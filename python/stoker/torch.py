@@ -205,6 +205,7 @@ class Loader(_loader.Loader):
         self._stream = torch.cuda.Stream(self._device) if pin and self._device.type == "cuda" else None
         self._ring = Ring(RING, lambda size: torch.empty(size, dtype=torch.uint8, pin_memory=True), torch.cuda.Event) if self._stream else None
         self._staged: collections.deque[tuple[Batch, Any]] = collections.deque()
+        self._taken: Views | None = None
         self._failed: Exception | None = None
         super().__init__(config, *ranks, **more)
         self._place = super().state_dict()
@@ -233,7 +234,7 @@ class Loader(_loader.Loader):
             if self._failed:
                 failed, self._failed = self._failed, None
                 raise failed
-            self._staged.append(self._stage(super().next(timeout)))
+            self._take(timeout)
         if self._stream:
             self._look_ahead()
         batch, copied = self._staged.popleft()
@@ -246,12 +247,21 @@ class Loader(_loader.Loader):
         self._place = batch.state
         return batch
 
+    def _take(self, timeout: float | None) -> None:
+        """Stage the next batch.  One whose staging was interrupted is the next again."""
+        if self._taken is None:
+            self._taken = super().next(timeout)
+        staged = self._stage(self._taken)
+        taken, self._taken = self._taken, None
+        self._staged.append(staged)
+        taken.release()
+
     def _look_ahead(self) -> None:
         """Start copying the batch after the one to be given, if it is there.  Its error comes in its own turn."""
         if len(self._staged) > 1 or self._failed:
             return
         try:
-            self._staged.append(self._stage(super().next(0)))
+            self._take(0)
         except (StopIteration, TimeoutError):
             pass
         except Exception as failed:
@@ -281,7 +291,6 @@ class Loader(_loader.Loader):
                 moved[name] = moved[name].to(self._dtype)
         for name in _COUNTS:
             setattr(moved, name, getattr(views, name))
-        views.release()
         return moved
 
     # --- position ---
@@ -304,7 +313,7 @@ class Loader(_loader.Loader):
 
     def _forget(self) -> None:
         self._staged.clear()
-        self._failed = None
+        self._taken = self._failed = None
 
     def close(self) -> None:
         """As ``stoker.Loader.close``; batches that were given stay."""

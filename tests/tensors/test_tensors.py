@@ -17,10 +17,6 @@ def in_arena(tensor):
     return any(first <= tensor.data_ptr() and tensor.data_ptr() + tensor.nbytes <= end for first, end in ranges)
 
 
-def test_it_is_not_imported_by_the_package():
-    assert "torch" not in stoker.__all__
-
-
 @named
 def test_values_are_those_of_the_batch_on_the_device_of_the_trainer(load, options):
     for batch, views in zip(load(device="cpu", **options), load(kind=stoker.Loader, **options), strict=True):
@@ -141,6 +137,25 @@ def test_an_error_comes_in_its_own_turn(start, load):
     with pytest.raises(stoker.MediaError, match="a picture"):
         next(loader)
     loader._reader = real
+
+
+def test_an_interrupted_copy_loses_no_batch(start, monkeypatch):
+    loader, finish, asked = start(), stoker.torch.Loader._finish, []
+
+    def interrupted(self, *arguments):
+        asked.append(1)
+        if len(asked) % 3 == 0:
+            raise KeyboardInterrupt
+        return finish(self, *arguments)
+
+    monkeypatch.setattr(stoker.torch.Loader, "_finish", interrupted)
+    steps, states = [], []
+    while len(steps) < len(loader):
+        try:
+            steps.append(next(loader).step)
+        except KeyboardInterrupt:
+            states.append(loader.state_dict())
+    assert steps == list(range(23)) and len(states) > 5
 
 
 def test_metrics_and_steps_are_those_of_a_loader(start):
