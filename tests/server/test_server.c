@@ -224,6 +224,10 @@ static void a_slow_reader_is_named(void)
     CHECK_HAS(err.message, "for a reader of rank 0 that has not come yet, of 2");
     CHECK_INT(stk_client_next(fast, &batch, STK_FOREVER, &err), STK_ERR_TIMEOUT);
     stk_client_close(&fast);
+    /* Who starts over behind a failure does not meet it again: */
+    fast = served_open(&options, "slow", 0, 1, 2, &calm.state[2]);
+    served_expect_next(fast, calm.digest[3], "started over");
+    stk_client_close(&fast);
     /* And one that is there: */
     fast = served_open(&options, "slow", 0, 1, 2, NULL);
     stk_client *slow = served_open(&options, "slow", 0, 1, 2, NULL);
@@ -460,6 +464,38 @@ static void a_command_that_does_not_come_up_is_named(void)
     stk_options_deinit(&options);
 }
 
+static bool give_up(void *context, const char *words)
+{
+    snprintf(context, 200, "%s", words);
+    return false;
+}
+
+static void a_client_may_stop_waiting_for_the_engine(void)
+{
+    stk_options options = one_rank("impatient", "");
+    char words[200] = "";
+    served_setup();
+    fflush(NULL);
+    /* Somebody else's engine, which does not answer. */
+    const pid_t mute = fork();
+    if (mute == 0) {
+        stk_server *server;
+        stk_error err;
+        const stk_serve serve = {.run = "impatient"};
+        if (stk_server_open(&server, &serve, &err) < 0) _exit(1);
+        for (;;) pause();
+    }
+    char path[400];
+    snprintf(path, sizeof path, "%s/stoker/impatient.sock", served_runtime);
+    for (int i = 0; i < 3000 && access(path, F_OK); i++) served_sleep_ms(2);
+    served_sleep_ms(20);
+    expect_refused(&options, (stk_attach){.run = "impatient", .world = 1, .waiting = give_up, .context = words}, STK_ERR_INTERRUPTED,
+                   "stopped while waiting for the engine process to start");
+    CHECK_STR(words, "for the engine process to start");
+    CHECK(kill(mute, SIGKILL) == 0 && waitpid(mute, NULL, 0) == mute);
+    stk_options_deinit(&options);
+}
+
 /* By hand: its configuration holds, also for a client who comes alone. */
 static void an_engine_by_hand_takes_only_its_configuration(void)
 {
@@ -513,6 +549,6 @@ int main(int argc, char **argv)
               TEST(evaluation_comes_from_the_same_engine), TEST(a_rewind_goes_to_where_the_client_was_opened),
               TEST(a_forked_child_is_told_to_open_its_own), TEST(a_folder_that_others_may_enter_is_refused), TEST(the_engine_keeps_to_its_cpus),
               TEST(in_steady_state_a_client_allocates_nothing), TEST(a_command_that_does_not_come_up_is_named),
-              TEST(an_engine_by_hand_takes_only_its_configuration),
+              TEST(a_client_may_stop_waiting_for_the_engine), TEST(an_engine_by_hand_takes_only_its_configuration),
               TEST(an_engine_ends_after_its_last_client_and_leaves_nothing));
 }
