@@ -356,13 +356,21 @@ static void expired(stk_loop *l, stk_piece *p, uint64_t generation, const stk_an
     ask_again(l, p, STK_RETRY_CREDENTIALS);
 }
 
-/* Location in full: with a scheme, with a host, with a path, or relative to the folder of the URL. */
+static bool names_scheme(const char *location)
+{
+    const size_t length = strcspn(location, ":/?#");
+    return length && location[length] == ':';
+}
+
+/* Location in full: with a scheme, with a host, with a path, or relative to the folder of the URL.  false: none of http(s). */
 static bool resolve(char *out, size_t capacity, const stk_url *base, const char *location)
 {
     int length;
     const char *const scheme = base->kind == STK_URL_HTTPS ? "https" : "http";
     if (strncasecmp(location, "http://", 7) == 0 || strncasecmp(location, "https://", 8) == 0) {
         length = snprintf(out, capacity, "%s", location);
+    } else if (names_scheme(location)) {
+        return false;
     } else if (strncmp(location, "//", 2) == 0) {
         length = snprintf(out, capacity, "%s:%s", scheme, location);
     } else {
@@ -386,7 +394,7 @@ static void redirected(stk_loop *l, stk_piece *p, const stk_answer *a)
         return;
     }
     if (!resolve(target, sizeof target, &job->url, a->location)) {
-        (void)stk_job_fail(l, job, STK_ERR_MEDIA_MISSING, a->status, "redirected to an address that is none");
+        (void)stk_job_fail(l, job, STK_ERR_MEDIA_MISSING, a->status, "redirected to what is no http or https address");
         return;
     }
     if (job->url.kind == STK_URL_HTTPS && strncasecmp(target, "https:", 6) != 0) {

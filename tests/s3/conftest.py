@@ -2,6 +2,7 @@
 import importlib.util
 import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -90,3 +91,14 @@ def digest_of(stoker):
 def calm(made_set, digest_of, tmp_path):
     """The digest of that set, read from its folder."""
     return digest_of(configure(tmp_path / "calm.yaml", made_set / "train.jsonl", tmp_path / "calm-index"))
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory):
+    """Of 127.0.0.1, with its key; beside it as .crt without: its own authority."""
+    path = tmp_path_factory.mktemp("tls") / "certificate.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", path, "-out", path.with_suffix(".crt"),
+                    "-days", "30", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    with open(path, "ab") as out:
+        out.write(path.with_suffix(".crt").read_bytes())
+    return path

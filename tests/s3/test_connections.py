@@ -1,7 +1,4 @@
 """How connections are made: spread over the addresses of a name, TLS with the store's own authority, sessions used again."""
-import subprocess
-
-import pytest
 from fault_store import BLOB, FaultStore, Schedule, Thing
 from probe import is_whole
 from test_fault_schedules import ENVIRONMENT
@@ -15,16 +12,6 @@ def test_connections_are_spread_over_the_addresses_of_a_name(probe):
         came = p.get_all([{"address": f"s3://spread/{i}"} for i in range(128)])
         assert all(is_whole(c, BLOB[i:i + 1000]) for i, c in enumerate(came))
         assert sorted(store.reached) == ["127.0.0.1", "127.0.0.2"], store.reached
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tls") / "certificate.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", path, "-out", path.with_suffix(".crt"),
-                    "-days", "30", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
-    with open(path, "ab") as out:
-        out.write(path.with_suffix(".crt").read_bytes())
-    return path
 
 
 def test_a_store_with_a_certificate_of_its_own(probe, certificate):

@@ -2,6 +2,9 @@
 import dataclasses
 import json
 import random
+import signal
+import subprocess
+import time
 
 import pytest
 from fault_store import TRANSIENT, FaultStore, Thing
@@ -101,3 +104,44 @@ def test_a_store_that_goes_away_stops_the_run_in_words(made_set, stoker, tmp_pat
         store.schedules["gone"].all_requests = "no_such_bucket"
         done = stoker("run", config, "--index", "require", status=None, env=environment)
     assert done.returncode > 0 and "gone" in done.stderr, done.stderr
+
+
+def start_and_take_away(build, config, environment, schedule, store, *flags):
+    """A run whose store goes when a third of the objects have been asked for."""
+    program = subprocess.Popen([build / "cli/stoker", "run", config, "--index", "require", "--digest", "--step-ms", "20", "--fetch-ahead", "40KB", *flags],
+                               env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while schedule.requests < 100 and program.poll() is None:
+        time.sleep(0.01)
+    assert program.poll() is None
+    store.__exit__()
+    return program
+
+
+@pytest.fixture
+def leaving(made_set, stoker, tmp_path):
+    """A store with the set, its configuration and its index."""
+    store = FaultStore().__enter__()
+    schedule = serve(store, "leaving", made_set)
+    config = configure(tmp_path / "c.yaml", "s3://leaving/train.jsonl", tmp_path / "index", more=f"endpoint: {store.url}\n")
+    stoker("index", config, env=store.environment())
+    schedule.requests = 0
+    return store, schedule, config, store.environment()
+
+
+def test_a_run_whose_store_comes_back_goes_on(leaving, build, calm):
+    store, schedule, config, environment = leaving
+    program = start_and_take_away(build, config, environment, schedule, store)
+    time.sleep(1)
+    with FaultStore(store.port) as again:
+        again.add(schedule)
+        out, err = program.communicate(timeout=120)
+    assert program.returncode == 0 and out.strip() == calm, err
+
+
+def test_a_run_whose_store_stays_away_can_be_interrupted(leaving, build, tmp_path):
+    store, schedule, config, environment = leaving
+    program = start_and_take_away(build, config, environment, schedule, store, "--state", tmp_path / "state")
+    time.sleep(0.5)
+    program.send_signal(signal.SIGINT)
+    err = program.communicate(timeout=60)[1]
+    assert program.returncode == 130 and "interrupted" in err and (tmp_path / "state").exists(), err

@@ -590,7 +590,7 @@ static void plain_http_follows_redirects_as_far_as_it_may(void)
     static const struct { const char *path, *allowed; stk_status status; const char *words; } refused[] = {
         {"/loop", "it", STK_ERR_MEDIA_MISSING, "more than 5"},
         {"/out", "it", STK_ERR_MEDIA_DENIED, "add allow: [\"http://192.0.2.1\"]"},
-        {"/file", "it", STK_ERR_MEDIA_MISSING, NULL},
+        {"/file", "it", STK_ERR_MEDIA_MISSING, "no http or https address"},
         {"/gone", "it", STK_ERR_MEDIA_MISSING, "404"},
         {"/secret", "it", STK_ERR_SYSTEM, "403"},
         {"/1000-x", "http://example.com", STK_ERR_MEDIA_DENIED, "outside"},
