@@ -44,8 +44,9 @@ STK_API STK_MUST_USE stk_status stk_client_next(stk_client *client, stk_batch **
 STK_API void stk_client_state(const stk_client *client, stk_state *state);
 /* Those of the engine's split; zeros when it does not answer within a second. */
 STK_API void stk_client_metrics(stk_client *client, stk_metrics *metrics);
-/* Exact number of micro-batches of a rank in the whole run. */
+/* Exact numbers of the whole run: of micro-batches of a rank, and of steps. */
 STK_API uint64_t stk_client_count(const stk_client *client);
+STK_API uint64_t stk_client_step_count(const stk_client *client);
 /* Back to where the client was opened, as stk_reader_rewind.  Returns at once. */
 STK_API STK_MUST_USE stk_status stk_client_rewind(stk_client *client, stk_error *err);
 /* Leave; batches that are out stay valid.  Sets the pointer to NULL. */

@@ -1,6 +1,6 @@
 /* _core.c - the extension module stoker._core: errors and options, and the reader, which delivers batches.
  *
- *     stoker.Loader ──► Reader ──► feed ──► an engine of this process
+ *     stoker.Loader ──► Reader ──► feed ──► an engine of this process, or a client of the engine process
  *
  * A feed is where batches come from; all that knows its kind stands in "the feed" below.  Ctrl-C: whatever waits comes back
  * at least every 50 ms and lets signals in; a batch that came together with one is kept for the next call. */
@@ -55,6 +55,14 @@ static stk_status set_pairs(stk_options *options, PyObject *pairs, stk_error *er
     return STK_OK;
 }
 
+static bool split_options(stk_options *options, const char *split)
+{
+    stk_error err;
+    if (stk_options_split(options, split, &err) == STK_OK) return true;
+    core_raise(&err);
+    return false;
+}
+
 bool core_read_options(stk_options *options, PyObject *config, PyObject *pairs, const char *split)
 {
     stk_error err;
@@ -68,8 +76,7 @@ bool core_read_options(stk_options *options, PyObject *config, PyObject *pairs, 
     status = path ? stk_options_read(options, PyBytes_AS_STRING(path), &err) : stk_options_defaults(options, &err);
     Py_XDECREF(path);
     if (status == STK_OK) status = set_pairs(options, pairs, &err);
-    if (status == STK_OK) status = stk_options_split(options, split, &err);
-    if (status == STK_OK) return true;
+    if (status == STK_OK && split_options(options, split)) return true;
     if (!PyErr_Occurred()) core_raise(&err);
     stk_options_deinit(options);
     return false;
@@ -119,58 +126,75 @@ bool core_report_plan(void *context, uint64_t steps_done, uint64_t steps)
     return core_report_index(context, "", "planning", steps_done, steps);
 }
 
+bool core_report_waiting(void *context, const char *words)
+{
+    return core_report_index(context, "", words, 0, 0);
+}
+
 /* --- the feed: where batches come from --- */
 
 typedef struct feed {
-    stk_engine *engine; /* of this process, with one reader; NULL: closed */
+    stk_engine *engine; /* of this process, with one reader; or NULL */
     stk_reader *reader;
+    stk_client *client; /* of the engine process; or NULL */
 } feed;
 
-static stk_status feed_open(feed *f, const stk_options *options, uint32_t rank, uint32_t world, const stk_state *state,
-                            const stk_index_progress *progress, stk_error *err)
+/* Which batches. */
+typedef struct place {
+    bool attached; /* to the engine process */
+    stk_attach attach; /* rank and world of both kinds; the rest is the client's */
+    PyObject *lent; /* holds what attach points to */
+} place;
+
+static stk_status feed_open(feed *f, const stk_options *options, const place *p, const stk_state *state, core_listener *listener, stk_error *err)
 {
-    const stk_engine_ranks ranks = {.first_rank = rank, .rank_count = 1, .world = world};
+    if (p->attached) {
+        stk_attach attach = p->attach;
+        attach.waiting = core_report_waiting;
+        attach.context = listener;
+        return stk_client_open(&f->client, options, &attach, state, err);
+    }
+    const stk_index_progress progress = {.report = core_report_index, .context = listener};
+    const stk_engine_ranks ranks = {.first_rank = p->attach.rank, .rank_count = 1, .world = p->attach.world};
     stk_options alone = *options; /* its split is options' own */
     alone.eval = NULL;
-    const stk_status status = stk_engine_open(&f->engine, &alone, ranks, state, progress, err);
-    if (status == STK_OK) f->reader = stk_engine_reader(f->engine, rank);
+    const stk_status status = stk_engine_open(&f->engine, &alone, ranks, state, &progress, err);
+    if (status == STK_OK) f->reader = stk_engine_reader(f->engine, p->attach.rank);
     return status;
 }
 
 static stk_status feed_next(feed *f, stk_batch **batch, stk_ns timeout_ns, stk_error *err)
 {
-    return stk_reader_next(f->reader, batch, timeout_ns, err);
+    return f->client ? stk_client_next(f->client, batch, timeout_ns, err) : stk_reader_next(f->reader, batch, timeout_ns, err);
 }
 
 static stk_status feed_rewind(feed *f, stk_error *err)
 {
-    return stk_reader_rewind(f->reader, err);
+    return f->client ? stk_client_rewind(f->client, err) : stk_reader_rewind(f->reader, err);
 }
 
 static void feed_state(const feed *f, stk_state *state)
 {
-    stk_reader_state(f->reader, state);
+    if (f->client) stk_client_state(f->client, state);
+    else stk_reader_state(f->reader, state);
 }
 
-static void feed_metrics(const feed *f, stk_metrics *metrics)
+static void feed_metrics(feed *f, stk_metrics *metrics)
 {
-    stk_engine_metrics(f->engine, metrics);
+    if (f->client) stk_client_metrics(f->client, metrics);
+    else stk_engine_metrics(f->engine, metrics);
 }
 
 /* Steps, and micro-batches of the rank. */
 static void feed_counts(const feed *f, uint64_t *steps, uint64_t *micros)
 {
-    *steps = stk_reader_step_count(f->reader);
-    *micros = stk_reader_micro_count(f->reader);
-}
-
-static bool feed_is_open(const feed *f)
-{
-    return f->engine != NULL;
+    *steps = f->client ? stk_client_step_count(f->client) : stk_reader_step_count(f->reader);
+    *micros = f->client ? stk_client_count(f->client) : stk_reader_micro_count(f->reader);
 }
 
 static void feed_close(feed *f)
 {
+    stk_client_close(&f->client);
     stk_engine_close(&f->engine);
     f->reader = NULL;
 }
@@ -214,13 +238,45 @@ static bool read_state(stk_state *state, PyObject *text, const char *changes)
     return true;
 }
 
-static bool reader_open(reader_object *self, const stk_options *options, unsigned rank, unsigned world, const stk_state *state,
-                        PyObject *call)
+/* (run, own_name, node_ranks, readers, fields); what p points to is lent by the tuple and p->lent.  own_name: of a run that has no other, or
+ * None.  False: raised. */
+static bool read_place(place *p, PyObject *attach, const stk_options *options)
+{
+    PyObject *ranks, *fields;
+    const char *own_name;
+    if (!PyArg_ParseTuple(attach, "zzO!IO", &p->attach.run, &own_name, &PyTuple_Type, &ranks, &p->attach.readers, &fields)) return false;
+    if (!p->attach.run && !options->run) p->attach.run = own_name;
+    p->attached = strcmp(options->engine, "process") == 0;
+    if (!p->attached && (p->attach.readers > 1 || fields != Py_None)) {
+        core_fail(STK_ERR_OPTION, "readers and fields are of engine: process");
+        return false;
+    }
+    const size_t rank_count = (size_t)PyTuple_GET_SIZE(ranks);
+    const size_t field_count = fields == Py_None ? 0 : (size_t)PyTuple_Size(fields);
+    if (PyErr_Occurred()) return false;
+    p->lent = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(field_count * sizeof(char *) + rank_count * sizeof(uint32_t)));
+    if (!p->lent) return false;
+    const char **const names = (const char **)(void *)PyByteArray_AS_STRING(p->lent);
+    uint32_t *const numbers = (uint32_t *)(void *)(names + field_count);
+    for (size_t i = 0; i < field_count; i++)
+        if (!(names[i] = PyUnicode_AsUTF8(PyTuple_GET_ITEM(fields, (Py_ssize_t)i)))) return false;
+    for (size_t i = 0; i < rank_count; i++) {
+        const unsigned long number = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(ranks, (Py_ssize_t)i));
+        if (PyErr_Occurred()) return false;
+        numbers[i] = number < UINT32_MAX ? (uint32_t)number : UINT32_MAX; /* which no world has */
+    }
+    p->attach.node_ranks = rank_count ? numbers : NULL;
+    p->attach.node_rank_count = (uint32_t)rank_count;
+    p->attach.fields = fields == Py_None ? NULL : names;
+    p->attach.field_count = (uint32_t)field_count;
+    return true;
+}
+
+static bool reader_open(reader_object *self, const stk_options *options, const place *p, const stk_state *state, PyObject *call)
 {
     stk_error err;
     core_listener listener = {.call = call, .away = PyEval_SaveThread()};
-    const stk_index_progress progress = {.report = core_report_index, .context = &listener};
-    const stk_status status = feed_open(&self->feed, options, rank, world, state, &progress, &err);
+    const stk_status status = feed_open(&self->feed, options, p, state, &listener, &err);
     PyEval_RestoreThread(listener.away);
     if (status < 0) {
         if (!PyErr_Occurred()) core_raise(&err);
@@ -233,26 +289,29 @@ static bool reader_open(reader_object *self, const stk_options *options, unsigne
 
 static PyObject *reader_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"config", "pairs", "split", "rank", "world", "state", "changes", "batch_type", "progress", NULL};
-    PyObject *config, *pairs, *text, *call;
+    static char *names[] = {"config", "pairs", "split", "rank", "world", "attach", "state", "changes", "batch_type", "progress", NULL};
+    PyObject *config, *pairs, *attach, *text, *call;
     PyTypeObject *batch_type;
     const char *split, *changes;
-    unsigned rank, world;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOsIIOsO!O:Reader", names, &config, &pairs, &split, &rank, &world, &text,
-                                     &changes, &PyType_Type, &batch_type, &call))
+    place p = {0};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOsIIOOsO!O:Reader", names, &config, &pairs, &split, &p.attach.rank, &p.attach.world,
+                                     &attach, &text, &changes, &PyType_Type, &batch_type, &call))
         return NULL;
     stk_state state;
     if (text != Py_None && !read_state(&state, text, changes)) return NULL;
+    reader_object *self = NULL;
     stk_options options = STK_OPTIONS_INIT;
-    if (!core_read_options(&options, config, pairs, split)) return NULL;
-    reader_object *self = (reader_object *)type->tp_alloc(type, 0);
+    p.attach.split = split; /* the engine process knows both; an engine of this process serves one */
+    if (core_read_options(&options, config, pairs, "train") && read_place(&p, attach, &options) && (p.attached || split_options(&options, split)))
+        self = (reader_object *)type->tp_alloc(type, 0);
     if (self) {
         pthread_mutex_init(&self->lock, NULL);
         self->pid = getpid();
         self->batch_type = (PyTypeObject *)Py_NewRef((PyObject *)batch_type);
-        if (!reader_open(self, &options, rank, world, text == Py_None ? NULL : &state, call)) Py_CLEAR(self);
+        if (!reader_open(self, &options, &p, text == Py_None ? NULL : &state, call)) Py_CLEAR(self);
     }
     stk_options_deinit(&options);
+    Py_XDECREF(p.lent);
     return (PyObject *)self;
 }
 
@@ -375,12 +434,17 @@ static PyObject *reader_state(reader_object *self, PyObject *unused)
     return core_state_text(&state);
 }
 
+/* A client is called by one thread at a time, and asks the other process. */
 static PyObject *reader_metrics(reader_object *self, PyObject *unused)
 {
-    if (!reader_enter(self)) return NULL;
+    const bool waits = self->feed.client != NULL;
+    if (!(waits ? reader_begin(self) : reader_enter(self))) return NULL;
     stk_metrics metrics;
+    Py_BEGIN_ALLOW_THREADS
     feed_metrics(&self->feed, &metrics);
-    reader_leave(self);
+    Py_END_ALLOW_THREADS
+    if (waits) reader_end(self);
+    else reader_leave(self);
     return core_metrics(&metrics);
 }
 
@@ -391,7 +455,7 @@ static void shut(reader_object *self)
     if (self->pid != getpid()) return; /* threads, locks and sockets are the parent's */
     while (atomic_load(&self->users)) nanosleep(&(struct timespec){.tv_nsec = STK_MS}, NULL);
     stk_batch_release(&self->kept);
-    if (feed_is_open(&self->feed)) feed_close(&self->feed);
+    feed_close(&self->feed);
 }
 
 static PyObject *reader_close(reader_object *self, PyObject *unused)

@@ -61,7 +61,8 @@ class Batch:
     def __contains__(self, name: object, /) -> bool: ...
 
 class Reader:
-    def __new__(cls, config: str | None, pairs: list[tuple[str, str]], split: str, rank: int, world: int, state: str | None,
+    def __new__(cls, config: str | None, pairs: list[tuple[str, str]], split: str, rank: int, world: int,
+                attach: tuple[str | None, str | None, tuple[int, ...], int, tuple[str, ...] | None], state: str | None,
                 changes: str, batch_type: type[Batch], progress: Callable[[str, str, int, int], object] | None) -> Reader: ...
     @property
     def steps(self) -> int: ...

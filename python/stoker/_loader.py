@@ -2,6 +2,10 @@
 from __future__ import annotations
 
 import atexit
+import itertools
+import os
+import sysconfig
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -26,6 +30,26 @@ def state_text(state: str | Mapping[str, str] | None) -> str | None:
     return state["stoker"]
 
 
+_numbers = itertools.count()
+
+
+def own_name() -> str:
+    """A name for the engine of one loader that nobody shares."""
+    return f"alone-{os.getpid()}-{time.monotonic_ns():x}-{next(_numbers)}"
+
+
+def name_command() -> None:
+    """Tell the library where the command is that an engine process runs (``STK_COMMAND``), if it lies where this package has it."""
+    if os.environ.get("STK_COMMAND"):
+        return
+    package = os.path.dirname(os.path.abspath(__file__))
+    for place in (os.path.join(package, "../../cli/stoker"), os.path.join(sysconfig.get_path("scripts"), "stoker"),
+                  os.path.join(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")), "stoker")):
+        if os.access(place, os.X_OK):
+            os.environ["STK_COMMAND"] = os.path.realpath(place)
+            return
+
+
 class Loader:
     """An iterator over the micro-batches of one rank.
 
@@ -40,8 +64,18 @@ class Loader:
         Which of how many data-parallel ranks this process is.
     split : {"train", "eval"}
         Which part of the configuration.
-    engine : {"inprocess"}
-        Where batches are made: in threads of this process.
+    engine : {"process", "inprocess"} or None
+        Where batches are made; None: as the option ``engine`` says.  "process", the default: one engine process for all ranks of the run on this machine, which the first of them
+        starts (docs/engine-process.md); the trainer's own process only maps its memory.  "inprocess": threads of this process, for debugging.
+    run : str or None
+        Names the run, by which its processes find their engine.  None: the option ``run``, else the launcher's id (torchrun, SLURM);
+        a single process (world_size 1) needs none.
+    fields : iterable of str or None
+        Which fields are wanted; None: all.
+    readers : int
+        Processes that read this rank's micro-batches: tensor and pipeline siblings, each with a loader of the same rank.
+    node_ranks : iterable of int or None
+        All data-parallel ranks of this machine, which follow each other; None: only ``rank``.
     state : mapping, str or None
         Where to go on: what ``state_dict()`` gave, or the text in it.
     allow_changes : iterable of str
@@ -64,13 +98,16 @@ class Loader:
     """
 
     def __init__(self, config: Config, rank: int = 0, world_size: int = 1, *, split: Literal["train", "eval"] = "train",
-                 engine: Literal["process", "inprocess"] = "inprocess", state: str | Mapping[str, str] | None = None,
-                 allow_changes: Iterable[str] = (), progress: Progress | None = None, **options: Any) -> None:
-        if engine != "inprocess":
-            raise ValueError(f"engine={engine!r}: this build makes batches in threads of the process, engine='inprocess'")
-        self._file, self._pairs = read(config, options)
+                 engine: Literal["process", "inprocess"] | None = None, run: str | None = None,
+                 state: str | Mapping[str, str] | None = None, fields: Iterable[str] | None = None, readers: int = 1,
+                 node_ranks: Iterable[int] | None = None, allow_changes: Iterable[str] = (), progress: Progress | None = None,
+                 **options: Any) -> None:
+        self._file, self._pairs = read(config, {"engine": engine, **options})
         self._split, self._rank, self._world = split, rank, world_size
         self._pixel_rule = PixelRule(self._file, self._pairs, split)
+        name_command()
+        self._attach = (run, own_name() if world_size == 1 and readers == 1 else None, tuple(node_ranks or ()), readers,
+                        None if fields is None else tuple(fields))
         self._progress = progress
         self._open(state_text(state), allow_changes)
         _open_loaders.add(self)
@@ -79,7 +116,8 @@ class Loader:
         changes = allow_changes if isinstance(allow_changes, str) else ",".join(allow_changes)
         self._times = Times()
         self._at_beginning = text is None
-        self._reader = _core.Reader(self._file, self._pairs, self._split, self._rank, self._world, text, changes, Batch, self._progress)
+        self._reader = _core.Reader(self._file, self._pairs, self._split, self._rank, self._world, self._attach, text, changes, Batch,
+                                    self._progress)
 
     # --- reading ---
 

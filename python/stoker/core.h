@@ -10,6 +10,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stoker/client.h>
 #include <stoker/stoker.h>
 
 /* Raise what err says, as stoker._exceptions has it.  Always NULL. */
@@ -31,6 +32,7 @@ typedef struct core_listener {
 
 bool core_report_index(void *listener, const char *set, const char *phase, uint64_t done, uint64_t total);
 bool core_report_plan(void *listener, uint64_t steps_done, uint64_t steps);
+bool core_report_waiting(void *listener, const char *words);
 
 /* --- batches --- */
 

@@ -33,7 +33,7 @@ struct stk_client {
     bool counted;          /* an answer about metrics has come */
     uint32_t losses;       /* of the engine, since it last gave something */
     stk_ns heard_ns;
-    uint64_t pass, micro_count;
+    uint64_t pass, micro_count, step_count;
     stk_state start, state; /* where it was opened, in this run's terms; after the last delivered */
     stk_batch *arrived;    /* not yet handed out */
     stk_metrics metrics;
@@ -117,6 +117,7 @@ static stk_status hear_welcome(stk_client *c, stk_bytes payload)
     c->state = welcome.state;
     c->pass = welcome.pass;
     c->micro_count = welcome.micro_count;
+    c->step_count = welcome.step_count;
     c->welcomed = c->attached = true;
     return STK_OK;
 }
@@ -301,6 +302,11 @@ void stk_client_state(const stk_client *c, stk_state *state)
 uint64_t stk_client_count(const stk_client *c)
 {
     return c->micro_count;
+}
+
+uint64_t stk_client_step_count(const stk_client *c)
+{
+    return c->step_count;
 }
 
 void stk_client_metrics(stk_client *c, stk_metrics *metrics)

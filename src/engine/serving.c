@@ -234,8 +234,8 @@ void stk_seat_welcome(const stk_seat *seat, stk_wire_welcome *welcome)
 {
     const stk_lane *const lane = seat->rank->reader->lane;
     const stk_run *const run = lane->run;
-    *welcome = (stk_wire_welcome){.pass = seat->pass, .micro_count = stk_reader_micro_count(seat->rank->reader), .state = seat->state,
-                                  .form = run->form, .model = run->model, .set_count = run->set_count, .set_name = run->set_name};
+    *welcome = (stk_wire_welcome){.pass = seat->pass, .micro_count = stk_reader_micro_count(seat->rank->reader),
+                                  .step_count = stk_reader_step_count(seat->rank->reader), .state = seat->state, .form = run->form, .model = run->model, .set_count = run->set_count, .set_name = run->set_name};
 }
 
 void stk_seat_metrics(const stk_seat *seat, stk_metrics *metrics)

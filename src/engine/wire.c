@@ -261,6 +261,7 @@ stk_status stk_wire_put_welcome(stk_buffer *to, const stk_wire_welcome *welcome,
     stk_wire_writer w = stk_wire_begin(to, STK_WIRE_WELCOME, err);
     put_u64(&w, welcome->pass);
     put_u64(&w, welcome->micro_count);
+    put_u64(&w, welcome->step_count);
     put_state(&w, &welcome->state);
     put_u32(&w, (uint32_t)welcome->form.layout);
     put_u32(&w, (uint32_t)welcome->form.targets);
@@ -279,6 +280,7 @@ stk_status stk_wire_read_welcome(stk_bytes payload, stk_pool *pool, stk_wire_wel
     reader r = read_from(payload);
     *welcome = (stk_wire_welcome){.pass = get_u64(&r)};
     welcome->micro_count = get_u64(&r);
+    welcome->step_count = get_u64(&r);
     get_state(&r, &welcome->state);
     welcome->form.layout = (stk_layout)get_below(&r, STK_LAYOUT_PACKED + 1);
     welcome->form.targets = (stk_targets)get_below(&r, STK_TARGETS_SHIFTED + 1);

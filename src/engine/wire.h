@@ -82,7 +82,7 @@ stk_status stk_wire_read_place(stk_bytes payload, stk_wire_place *place, stk_err
 
 /* What is the same for all batches of a reader. */
 typedef struct stk_wire_welcome {
-    uint64_t pass, micro_count;
+    uint64_t pass, micro_count, step_count; /* of the whole run */
     stk_state state; /* where it stands */
     stk_batch_form form;
     stk_model model; /* what batches need of it: patch_px, merge, temporal */

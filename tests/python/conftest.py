@@ -44,13 +44,19 @@ def index_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("index")
 
 
+@pytest.fixture(params=["inprocess", "process"])
+def engine(request):
+    """Where batches are made."""
+    return request.param
+
+
 @pytest.fixture
-def load(package, config, index_dir):
+def load(package, config, index_dir, engine):
     """Open a loader on the sample set; small and quick unless options say otherwise.  Closed at the end."""
     opened = []
 
     def open_one(*ranks, **options):
-        loader = package.Loader(config, *ranks, **{"index_dir": index_dir, "workers": 2, "memory": "256MiB", "keep": 2, **options})
+        loader = package.Loader(config, *ranks, **{"index_dir": index_dir, "workers": 2, "memory": "256MiB", "keep": 2, "engine": engine, **options})
         opened.append(loader)
         return loader
 

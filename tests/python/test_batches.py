@@ -51,7 +51,8 @@ def test_values_are_those_of_replay_and_lie_in_the_arena(load, stoker, config, i
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_digests_are_those_of_the_run(load, stoker, config, index_dir, world):
-    loaders = [load(rank, world, keep=2) for rank in range(world)]  # zip keeps its last tuple
+    run_name = f"digests-{os.getpid()}-{world}"
+    loaders = [load(rank, world, run=run_name, node_ranks=range(world)) for rank in range(world)]
     run = xxhash.xxh3_128()
     for batches in zip(*loaders, strict=True):
         for rank, batch in enumerate(batches):

@@ -59,7 +59,7 @@ def test_however_it_is_made_it_is_the_same(load, whole, options):
 
 
 def test_len_counts_micro_batches(load):
-    loader = load(0, 2, micro_batch=1)
+    loader = load(0, 2, micro_batch=1, run=f"len-{os.getpid()}")
     assert len(loader) == 2 * loader.steps == sum(1 for _ in loader)
 
 
@@ -319,7 +319,7 @@ def test_an_interrupt_stops_an_index(package, config, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        package.Loader(config, index_dir=tmp_path, progress=stop)
+        package.Loader(config, index_dir=tmp_path, progress=stop, engine="inprocess")
     assert len(said) == 1 and said[0][0] == "sample"
     with package.Loader(config, index_dir=tmp_path, progress=lambda *words: said.append(words)) as loader:
         assert next(loader).step == 0
