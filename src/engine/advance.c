@@ -49,7 +49,7 @@ void stk_engine_tell_readers(stk_engine_home *home)
 
 void stk_engine_note_memory(stk_engine *engine)
 {
-    engine->held_bytes = engine->memory.scratch + engine->work_held;
+    engine->held_bytes = engine->memory.scratch + engine->memory.store + engine->work_held;
     for (uint32_t i = 0; i < engine->lane_count; i++) {
         const stk_lane *const lane = &engine->lane[i];
         engine->held_bytes += lane->slots_held * lane->memory->slot_each + lane->tickets.held_bytes;

@@ -211,6 +211,7 @@ static stk_status open_lanes(stk_engine *engine, const stk_options *options, con
         lane->number = k;
         lane->memory = &engine->memory.lane[k];
         STK_TRY(stk_lane_open_run(lane, needs[k].options, k == STK_LANE_TRAIN ? part : &whole, progress, &needs[k].forecast, err));
+        needs[k].remote = stk_run_is_remote(lane->run);
         if (k != STK_LANE_TRAIN) STK_TRY(check_stores(&engine->lane[STK_LANE_TRAIN].run->rules->store, &lane->run->rules->store, err));
     }
     STK_TRY(stk_memory_plan_make(&engine->memory, needs, engine->lane_count, engine->ranks, err));
@@ -229,6 +230,7 @@ static stk_status open_parts(stk_engine *engine, const stk_options *options, con
     /* Of the first split, as memory and workers are. */
     stk_source_config config = engine->lane[STK_LANE_TRAIN].run->rules->store;
     config.file_threads = IO_THREADS;
+    config.requests = engine->memory.requests;
     STK_TRY(stk_source_open(&engine->source, &config, err));
     stk_source_on_finish(engine->source, source_finished, engine);
     return start_workers(engine, err);

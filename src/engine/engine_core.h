@@ -36,11 +36,14 @@ typedef struct stk_lane_memory {
     uint64_t prefetch;
     uint32_t slot_count, window_count, ticket_count;
     uint32_t finders; /* index: stream: threads that find facts; else 0 */
+    int finder_requests; /* remote ones that these may have under way; 0: as many as they like, for there are none */
 } stk_lane_memory;
 
 /* What memory an engine needs and has (architecture section 8), in bytes. */
 typedef struct stk_memory_plan {
-    size_t budget, scratch, work; /* slots + tickets of all lanes + scratch + work <= budget */
+    size_t budget, scratch, work; /* slots + tickets of all lanes + scratch + store + work <= budget */
+    size_t store;                 /* of what remote requests take while they are under way; 0: media are on this machine */
+    int requests;                 /* of the data path, that may be under way */
     size_t largest_work;          /* of a sample of any lane */
     uint32_t workers;
     stk_lane_memory lane[STK_LANES];
@@ -55,7 +58,7 @@ typedef struct stk_forecast {
     size_t work_bytes;   /* of decoding one sample */
     size_t record_bytes; /* of one record */
     size_t maker_bytes;  /* what a thread holds while it makes one sample's text */
-    uint32_t row_count;  /* of a micro-batch */
+    uint32_t row_count, media_count; /* of a micro-batch */
     bool by_limits;      /* index: stream: all of the above are the most that the options allow, not what is planned */
     size_t finder_bytes; /* and what a thread holds that finds facts */
     size_t whole_bytes;  /* and a medium that is read whole for its header */
@@ -73,6 +76,7 @@ stk_status stk_forecast_drawn(stk_forecast *forecast, const stk_run *run, uint64
 typedef struct stk_lane_needs {
     const stk_options *options; /* of the split; those of the first lane say what all share: memory and workers */
     stk_forecast forecast;
+    bool remote; /* media may be objects */
 } stk_lane_needs;
 
 /* Size everything from what the lanes need; STK_ERR_BUDGET with the sum in words. */

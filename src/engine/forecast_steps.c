@@ -14,7 +14,7 @@ enum {
 };
 
 /* Numbers of a forecast that come from recipes, as the file names them. */
-#define NUMBER_MAP(X) X(slot_bytes) X(object_bytes) X(ticket_bytes) X(fetch_bytes) X(work_bytes) X(record_bytes) X(maker_bytes) X(row_count)
+#define NUMBER_MAP(X) X(slot_bytes) X(object_bytes) X(ticket_bytes) X(fetch_bytes) X(work_bytes) X(record_bytes) X(maker_bytes) X(row_count) X(media_count)
 
 /* --- steps --- */
 

@@ -163,7 +163,9 @@ stk_status stk_lane_open(stk_lane *lane, stk_error *err)
     STK_TRY(stk_dead_letter_open(&lane->dead_letter_fd, lane->run->rules->dead_letter, err));
     STK_TRY(stk_tickets_init(&lane->tickets, memory->tickets, memory->ticket_count, err));
     STK_TRY(stk_plan_scratch_create(&lane->scratch, lane->run->plan, err));
-    return lane->run->stream ? stk_lazy_facts_create(&lane->lazy, lane->run, memory->finders, err) : STK_OK;
+    if (!lane->run->stream) return STK_OK;
+    stk_remote_limit(lane->run->rules->remote, memory->finder_requests);
+    return stk_lazy_facts_create(&lane->lazy, lane->run, memory->finders, err);
 }
 
 void stk_lane_close(stk_lane *lane)

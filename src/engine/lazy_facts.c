@@ -7,12 +7,11 @@
 #include <signal.h>
 
 #include "base/fault.h"
-#include "engine/survey.h"
 #include "manifest/index_chunk.h"
 
 enum {
-    DRAWS_AT_ONCE = 8, /* of a finder */
-    GROUP_MEDIA = 64,  /* that are asked for together */
+    DRAWS_AT_ONCE = 8, /* of a finder; with objects, a group of them: what counts then is how many are on their way */
+    GROUP_MEDIA = STK_FINDER_REQUESTS, /* that are asked for together */
     COPIED_ADDRESS_BYTES = 4096, /* longer ones (data: URIs) are asked for at once, in place */
 };
 
@@ -57,7 +56,7 @@ struct stk_lazy_facts {
     stk_survey_context context;
     stk_survey survey;
     finder *finder;
-    uint32_t finder_count, thread_count;
+    uint32_t finder_count, thread_count, draws_most;
     atomic_bool stop;
     atomic_uint_fast64_t records, headers;
     /* The job; written while no finder is at work. */
@@ -351,7 +350,7 @@ stk_status stk_lazy_facts_find(stk_lazy_facts *lazy, const stk_plan_draw *draw, 
     lazy->words = stk_pool_take(pool, count * sizeof *lazy->words);
     if (!lazy->found || !lazy->words) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the facts of a micro-batch");
     const uint32_t share = (count + lazy->finder_count - 1) / lazy->finder_count;
-    lazy->at_once = share < 1 ? 1 : share < DRAWS_AT_ONCE ? share : DRAWS_AT_ONCE;
+    lazy->at_once = share < 1 ? 1 : share < lazy->draws_most ? share : lazy->draws_most;
     atomic_store(&lazy->next, 0);
     for (uint32_t i = 0; i < lazy->finder_count; i++) {
         stk_buffer_clear(&lazy->finder[i].media);
@@ -405,6 +404,7 @@ stk_status stk_lazy_facts_create(stk_lazy_facts **out, const stk_run *run, uint3
     lazy->run = run;
     lazy->context = (stk_survey_context){run, 0};
     lazy->survey = stk_survey_of(&lazy->context);
+    lazy->draws_most = stk_run_is_remote(run) ? GROUP_MEDIA : DRAWS_AT_ONCE;
     pthread_mutex_init(&lazy->lock, NULL);
     pthread_cond_init(&lazy->begun, NULL);
     pthread_cond_init(&lazy->ended, NULL);

@@ -8,11 +8,12 @@
 #define STK_ENGINE_LAZY_FACTS_H
 
 #include "engine/run.h"
+#include "engine/survey.h"
 
 typedef struct stk_lazy_facts stk_lazy_facts;
 
-/* A finder reads so much of a medium for its header, several at once; whole ones are read one at a time, by the caller. */
-enum { STK_FINDER_BYTES = 3 << 20, STK_FINDERS_MOST = 4 };
+/* What a finder holds for headers, of so many objects at once; whole ones are read one at a time, by the caller. */
+enum { STK_FINDER_BYTES = 7 << 19, STK_FINDER_REQUESTS = STK_SURVEY_LAZY_REQUESTS, STK_FINDERS_MOST = 4 };
 
 /* What a draw takes of a pool, from its number to its place in a recipe; its media have a stk_media_facts each. */
 enum { STK_LAZY_ROW_BYTES = 640 };

@@ -21,6 +21,8 @@ enum {
     TICKETS_AUTO_BYTES = 256 << 20,
     ADDRESS_BYTES = 512,        /* of a path */
     POOL_ROUNDING_BYTES = 1024, /* pieces of a pool are multiples of 16 */
+    LEAST_REQUESTS = 16,        /* remote ones under way, of a loop */
+    LEFT_FOR_REQUESTS = 4,      /* beside these they take at most such a part of what is left */
 };
 
 /* --- forecast --- */
@@ -63,6 +65,7 @@ void stk_forecast_add(stk_forecast *forecast, const stk_run *run, const stk_reci
     if (object_bytes > forecast->object_bytes) forecast->object_bytes = object_bytes;
     if (layout->size_bytes > forecast->slot_bytes) forecast->slot_bytes = layout->size_bytes;
     if (recipe->row_count > forecast->row_count) forecast->row_count = recipe->row_count;
+    if (recipe->media_count > forecast->media_count) forecast->media_count = recipe->media_count;
 }
 
 /* --- with index: stream --- */
@@ -127,6 +130,7 @@ static stk_status forecast_limits(stk_forecast *forecast, const stk_run *run, ui
     forecast->by_limits = true;
     forecast->whole_bytes = limits->media_bytes + STK_PAD_BYTES;
     forecast->row_count = rows;
+    forecast->media_count = rows * media < UINT32_MAX ? (uint32_t)(rows * media) : UINT32_MAX;
     forecast->ticket_bytes = stk_ticket_bytes_most(limits->media_bytes, media);
     if (stk_mul_overflows(&forecast->fetch_bytes, forecast->ticket_bytes, rows)) forecast->fetch_bytes = SIZE_MAX;
     const uint32_t factor = stk_model_factor(&run->model);
@@ -258,7 +262,48 @@ static bool count_needs(stk_memory_plan *m, const stk_lane_needs *needs, uint32_
     *sum = m->largest_work;
     for (uint32_t i = 0; i < lane_count; i++)
         if (!count_lane(m, i, &needs[i], readers, sum)) return false;
-    return !stk_add_overflows(sum, *sum, m->scratch);
+    return !stk_add_overflows(sum, *sum, m->store) && !stk_add_overflows(sum, *sum, m->scratch);
+}
+
+/* --- requests under way --- */
+
+static int loops_of(const stk_lane_needs *needs)
+{
+    return needs->options->io_threads < 1 ? 1 : (int)needs->options->io_threads;
+}
+
+/* The fewest that a run with objects goes on with. */
+static void count_requests(stk_memory_plan *m, const stk_lane_needs *needs, uint32_t lane_count)
+{
+    const int loops = loops_of(needs);
+    for (uint32_t i = 0; i < lane_count; i++) {
+        if (!needs[i].remote) continue;
+        if (!m->requests) m->store += stk_source_bytes(m->requests = LEAST_REQUESTS * loops, loops);
+        if (needs[i].forecast.finder_bytes)
+            m->store += stk_source_bytes(m->lane[i].finder_requests = LEAST_REQUESTS * loops_of(&needs[i]), loops_of(&needs[i]));
+    }
+}
+
+/* As many as `wanted`, or as `part` of the memory goes; what they take then. */
+static size_t grow_requests(int *requests, uint64_t wanted, int loops, size_t part)
+{
+    const size_t before = stk_source_bytes(*requests, loops);
+    const size_t each = stk_source_bytes(*requests + loops, loops) - before; /* one more of each loop */
+    while ((uint64_t)*requests < wanted && *requests + loops <= STK_LOOP_REQUESTS * loops && each <= part) {
+        *requests += loops;
+        part -= each;
+    }
+    return stk_source_bytes(*requests, loops) - before;
+}
+
+/* How many requests what a lane may fetch ahead can be: objects of twice the average are not rare. */
+static uint64_t requests_of(const stk_lane_memory *l, const stk_lane_needs *needs)
+{
+    const stk_forecast *const f = &needs->forecast;
+    const uint64_t window = (uint64_t)l->window_count * f->media_count;
+    const double ahead = needs->options->fetch_ahead_bytes ? (double)needs->options->fetch_ahead_bytes : TICKETS_AUTO_BYTES;
+    const double fitting = f->fetch_bytes ? 2 * ahead * f->media_count / (double)f->fetch_bytes : 0;
+    return fitting < (double)window ? (uint64_t)fitting : window;
 }
 
 static stk_status fail_budget(const stk_memory_plan *m, const stk_lane_needs *needs, uint32_t lane_count, uint32_t readers, size_t sum,
@@ -267,6 +312,8 @@ static stk_status fail_budget(const stk_memory_plan *m, const stk_lane_needs *ne
     const stk_lane_memory *const l = m->lane;
     size_t sample = m->largest_work, slots = 0;
     bool by_limits = false;
+    char store[64] = "";
+    if (m->store) snprintf(store, sizeof store, " + requests to stores %zu", m->store);
     for (uint32_t i = 0; i < lane_count; i++) {
         sample += needs[i].forecast.ticket_bytes;
         slots += l[i].slots;
@@ -274,19 +321,20 @@ static stk_status fail_budget(const stk_memory_plan *m, const stk_lane_needs *ne
     }
     if (by_limits)
         return stk_fail(err, STK_ERR_BUDGET,
-                        "memory: %zu is too little for index: stream, which reserves for the largest allowed: slots %zu + scratch %zu + "
+                        "memory: %zu is too little for index: stream, which reserves for the largest allowed: slots %zu + scratch %zu%s + "
                         "sample %zu = %zu: lower max_tokens, limits.media_pixels, limits.media_bytes or micro_batch",
-                        m->budget, slots, m->scratch, sample, sum);
+                        m->budget, slots, m->scratch, store, sample, sum);
     if (lane_count > 1)
         return stk_fail(err, STK_ERR_BUDGET,
-                        "memory: %zu bytes are too few: slots of training %u x %zu + of eval %u x %zu + scratch %zu + largest samples %zu "
+                        "memory: %zu bytes are too few: slots of training %u x %zu + of eval %u x %zu + scratch %zu%s + largest samples %zu "
                         "= %zu: raise memory, or lower micro_batch, keep or prefetch",
-                        m->budget, l[0].slot_count, l[0].slot_each, l[1].slot_count, l[1].slot_each, m->scratch, sample, sum);
+                        m->budget, l[0].slot_count, l[0].slot_each, l[1].slot_count, l[1].slot_each, m->scratch, store, sample,
+                        sum);
     return stk_fail(err, STK_ERR_BUDGET,
-                    "memory: %zu bytes are too few: (keep %llu + prefetch %llu) x %u ranks x %zu of the largest micro-batch + scratch %zu + "
+                    "memory: %zu bytes are too few: (keep %llu + prefetch %llu) x %u ranks x %zu of the largest micro-batch + scratch %zu%s + "
                     "largest sample %zu = %zu: raise memory, or lower micro_batch, keep or prefetch",
                     m->budget, (unsigned long long)needs->options->keep, (unsigned long long)l->prefetch, readers, l->slot_each,
-                    m->scratch, sample, sum);
+                    m->scratch, store, sample, sum);
 }
 
 /* More ready micro-batches of a lane where nobody said how many, as far as half of what is left goes. */
@@ -302,7 +350,23 @@ static void grow_prefetch(stk_memory_plan *m, uint32_t number, const stk_lane_ne
     }
 }
 
-/* What is left beside `sum` goes to samples in work, and then to fetches. */
+/* More requests, the data path's first, out of `part` of the memory; what they take. */
+static size_t share_requests(stk_memory_plan *m, const stk_lane_needs *needs, uint32_t lane_count, size_t part)
+{
+    if (!m->requests) return 0;
+    uint64_t wanted = 0;
+    for (uint32_t i = 0; i < lane_count; i++)
+        if (needs[i].remote) wanted += requests_of(&m->lane[i], &needs[i]);
+    size_t more = grow_requests(&m->requests, wanted, loops_of(needs), part);
+    for (uint32_t i = 0; i < lane_count; i++) {
+        if (!m->lane[i].finder_requests) continue;
+        more += grow_requests(&m->lane[i].finder_requests, (uint64_t)m->lane[i].finders * STK_FINDER_REQUESTS, loops_of(&needs[i]), part - more);
+    }
+    m->store += more;
+    return more;
+}
+
+/* What is left beside `sum` goes to samples in work, to requests, and then to fetches. */
 static void share_rest(stk_memory_plan *m, const stk_lane_needs *needs, uint32_t lane_count, size_t sum)
 {
     size_t left = m->budget - sum, more_work;
@@ -310,6 +374,7 @@ static void share_rest(stk_memory_plan *m, const stk_lane_needs *needs, uint32_t
     if (stk_mul_overflows(&more_work, m->largest_work, m->workers) || more_work > left / 2) more_work = left / 2;
     m->work = m->largest_work + more_work;
     left -= more_work;
+    left -= share_requests(m, needs, lane_count, left / LEFT_FOR_REQUESTS);
     for (uint32_t i = 0; i < lane_count; i++) {
         const stk_forecast *const f = &needs[i].forecast;
         const uint64_t option = (uint64_t)needs[i].options->fetch_ahead_bytes;
@@ -342,6 +407,7 @@ stk_status stk_memory_plan_make(stk_memory_plan *m, const stk_lane_needs *needs,
                                        .prefetch = prefetch_free[i] ? 1 : (uint64_t)needs[i].options->prefetch};
         if (f->work_bytes > m->largest_work) m->largest_work = f->work_bytes;
     }
+    count_requests(m, needs, lane_count);
     size_t sum;
     bool countable = count_needs(m, needs, lane_count, readers, &sum);
     /* What nobody set gives way: threads. */

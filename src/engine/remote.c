@@ -10,6 +10,7 @@ static const stk_ns LOOK_NS = 100 * STK_MS; /* how soon a thread that waits noti
 
 struct stk_remote {
     const stk_source_config *config;
+    int requests; /* 0: no limit of its own */
     atomic_bool stopped;
     pthread_mutex_t lock; /* guards source, and what groups have finished */
     stk_source *source;   /* NULL: at rest */
@@ -30,6 +31,12 @@ void stk_remote_rest(stk_remote *remote)
     stk_source *closing = remote->source;
     stk_source_close(&closing);
     remote->source = NULL;
+}
+
+void stk_remote_limit(stk_remote *remote, int requests)
+{
+    stk_remote_rest(remote);
+    remote->requests = requests;
 }
 
 void stk_remote_destroy(stk_remote *remote)
@@ -66,6 +73,7 @@ stk_status stk_remote_source(stk_remote *remote, stk_source **source, stk_error 
     if (!remote->source) {
         stk_source_config config = *remote->config;
         config.file_threads = FILE_THREADS;
+        config.requests = remote->requests;
         config.cache_path = NULL; /* what is read once is not worth keeping */
         status = stk_source_open(&remote->source, &config, err);
         if (status == STK_OK) stk_source_on_finish(remote->source, hand_out, remote);

@@ -37,6 +37,9 @@ void stk_remote_destroy(stk_remote *remote); /* NULL is fine; nothing is under w
 /* Close the source until it is needed again: connections and threads go.  Nothing is under way. */
 void stk_remote_rest(stk_remote *remote);
 
+/* As rest, and no more than so many requests under way from then on; 0: as many as its loops take. */
+void stk_remote_limit(stk_remote *remote, int requests);
+
 /* The source, for calls that wait (stk_source_list, _put).  The remote's. */
 stk_status stk_remote_source(stk_remote *remote, stk_source **source, stk_error *err) STK_MUST_USE;
 

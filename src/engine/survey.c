@@ -2,7 +2,8 @@
  *
  * Media of a group are fetched together, their first 64 KiB each: nearly every header ends there.  The few whose header
  * goes on behind that (a large profile before the frame, an orientation at the end of the file) are read again, longer,
- * one by one.
+ * one by one.  With index: stream and objects it is 16 KiB first, so that more of them are on their way in the same memory, and
+ * then 64 KiB.
  *
  * Files are read by a source of each worker; objects by the run's own, whose connections all workers share. */
 #include "engine/survey.h"
@@ -15,13 +16,16 @@
 
 enum {
     HEAD_BYTES = 64 * 1024,
+    FIRST_BYTES = 16 * 1024, /* index: stream, objects */
     LONGER_BYTES = 1024 * 1024,
     IO_THREADS = 4,
     REQUESTS = 24,      /* at once, of a worker: 1.5 MiB of buffers */
     REMOTE_REQUESTS = 128, /* where there are objects: 8 MiB */
+    LAZY_REQUESTS = STK_SURVEY_LAZY_REQUESTS, /* and with index: stream, by FIRST_BYTES each: see STK_FINDER_BYTES */
     VERIFY_SIDE_PX = 64 /* decoding is the same whatever comes out */
 };
 
+_Static_assert((int)LAZY_REQUESTS * FIRST_BYTES <= (int)REQUESTS * HEAD_BYTES && (int)LAZY_REQUESTS <= (int)REMOTE_REQUESTS, "one room for both");
 _Static_assert((int)STK_MEDIA_ETAG_BYTES == (int)STK_ETAG_BYTES, "what comes from the source is kept by the index");
 
 /* One medium on its way. */
@@ -36,7 +40,7 @@ typedef struct survey_worker {
     stk_source *source;         /* for files and data: URIs */
     stk_remote_group group;     /* for objects */
     survey_request *request;    /* request_count */
-    size_t request_count;
+    size_t request_count, head_bytes; /* at once; of each, first */
     uint8_t *heads;          /* their buffers */
     uint8_t *longer;         /* for one that needs more */
     size_t longer_bytes;
@@ -91,11 +95,11 @@ bool stk_survey_is_remote(const stk_run_set *set)
 static stk_status open_source(survey_worker *w, stk_error *err)
 {
     if (w->source) return STK_OK;
-    w->request_count = REQUESTS;
-    for (uint32_t i = 0; !w->run->stream && i < w->run->set_count; i++) /* stream: see STK_FINDER_BYTES */
-        if (stk_survey_is_remote(&w->run->set[i])) w->request_count = REMOTE_REQUESTS;
+    const bool remote = stk_run_is_remote(w->run);
+    w->request_count = !remote ? REQUESTS : w->run->stream ? LAZY_REQUESTS : REMOTE_REQUESTS;
+    w->head_bytes = remote && w->run->stream ? FIRST_BYTES : HEAD_BYTES;
     if (!w->request) w->request = stk_alloc_array(STK_TAG_INDEX, w->request_count, sizeof *w->request);
-    if (!w->heads) w->heads = stk_alloc_array(STK_TAG_INDEX, w->request_count, HEAD_BYTES + STK_PAD_BYTES);
+    if (!w->heads) w->heads = stk_alloc_array(STK_TAG_INDEX, w->request_count, w->head_bytes + STK_PAD_BYTES);
     if (!w->request || !w->heads) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a worker of the index");
     const stk_source_config config = {.file_threads = IO_THREADS, .tar_lists = w->run->rules->store.tar_lists};
     return stk_source_open(&w->source, &config, err);
@@ -208,9 +212,10 @@ static void take_stated_size(stk_survey_media *media, const stk_limits *limits)
 
 /* --- headers --- */
 
-/* What two copies of a picture have in common; the same however many bytes were fetched at once. */
-static void note_head(stk_survey_media *media, stk_bytes bytes)
+/* What two copies of a picture have in common, for the findings of an index; the same however many bytes were fetched at once. */
+static void note_head(const survey_worker *w, stk_survey_media *media, stk_bytes bytes)
 {
+    if (w->run->stream) return;
     const size_t head_bytes = bytes.size_bytes < HEAD_BYTES ? bytes.size_bytes : HEAD_BYTES;
     const uint64_t hash = XXH3_64bits_withSeed(bytes.data, head_bytes, media->facts.size_bytes);
     media->facts.head_hash = hash ? hash : 1;
@@ -327,7 +332,7 @@ static stk_status probe_longer(survey_worker *w, stk_survey_media *media, bool w
     if (media->facts.reason != STK_REASON_NONE) return STK_OK;
     media->facts.size_bytes = bytes.size_bytes; /* as much as there is now */
     if (!size_is_fine(media, &w->run->rules->limits)) return STK_OK;
-    note_head(media, bytes);
+    note_head(w, media, bytes);
     STK_TRY(read_header(w, media, bytes, err));
     return whole && media->facts.reason == STK_REASON_NONE ? decode(w, media, bytes, err) : STK_OK;
 }
@@ -339,7 +344,13 @@ static bool looks_only(const stk_survey_media *media, bool decoding)
     return media->look_only || (media->stated_width_px && !decoding);
 }
 
-static stk_status submit(survey_worker *w, size_t at, stk_survey_media *media, bool decoding, stk_error *err)
+/* How a group is asked for. */
+typedef struct ask {
+    bool decoding;
+    size_t at_once, head_bytes; /* of each medium, and of its buffer */
+} ask;
+
+static stk_status submit(survey_worker *w, size_t at, stk_survey_media *media, ask how, stk_error *err)
 {
     survey_request *const r = &w->request[at];
     media->facts = (stk_media_facts){.kind = (uint8_t)media->kind, .orientation = 1};
@@ -348,10 +359,10 @@ static stk_status submit(survey_worker *w, size_t at, stk_survey_media *media, b
     r->media = media;
     r->remote.request = (stk_request){.address = media->address,
                                       .places = w->set->places,
-                                      .size_bytes = looks_only(media, decoding) || decoding ? 0 : HEAD_BYTES,
+                                      .size_bytes = looks_only(media, how.decoding) || how.decoding ? 0 : how.head_bytes,
                                       .priority = at,
-                                      .buffer = w->heads + at * (HEAD_BYTES + STK_PAD_BYTES),
-                                      .capacity_bytes = HEAD_BYTES};
+                                      .buffer = w->heads + at * (how.head_bytes + STK_PAD_BYTES),
+                                      .capacity_bytes = how.head_bytes};
     return submit_one(w, &r->remote, err);
 }
 
@@ -371,32 +382,44 @@ static stk_status take_answer(survey_worker *w, const survey_request *r, bool de
     media->header_read = true;
     if (decoding) return STK_AGAIN;
     const stk_bytes head = {request->buffer, request->got_bytes};
-    note_head(media, head);
+    note_head(w, media, head);
     return read_header(w, media, head, err);
 }
 
-/* Some of the media, all under way at once. */
-static stk_status probe_some(survey_worker *w, stk_survey_media *media, size_t count, bool decoding, stk_error *err)
+/* The next of the marked media, as many as are asked for at once; what needs more of its bytes stays marked. */
+static stk_status ask_some(survey_worker *w, stk_survey_media *media, bool *marked, size_t *next, size_t count, ask how, stk_error *err)
 {
-    bool longer[REMOTE_REQUESTS] = {false};
     stk_status status = STK_OK;
     size_t submitted = 0, local = 0;
-    for (; status == STK_OK && submitted < count; submitted++) {
-        local += !stk_address_is_on_store(stk_address_container(media[submitted].address));
-        status = submit(w, submitted, &media[submitted], decoding, err);
+    for (; status == STK_OK && *next < count && submitted < how.at_once; ++*next) {
+        if (!marked[*next]) continue;
+        local += !stk_address_is_on_store(stk_address_container(media[*next].address));
+        status = submit(w, submitted++, &media[*next], how, err);
     }
     if (status < 0) submitted--; /* it never left */
     for (size_t left = submitted; left; left--) {
         survey_request *r = NULL;
         while (!(r = (survey_request *)reap_one(w, &local))) continue;
         if (status < 0) continue; /* all come back before the buffers go */
-        const stk_status one = take_answer(w, r, decoding, err);
-        if (one == STK_AGAIN) longer[r->media - media] = true;
-        else if (one < 0) status = one;
+        const stk_status one = take_answer(w, r, how.decoding, err);
+        marked[r->media - media] = one == STK_AGAIN;
+        if (one < 0) status = one;
     }
-    for (size_t i = 0; status == STK_OK && i < count; i++)
-        if (longer[i]) status = probe_longer(w, &media[i], decoding, err);
     return status;
+}
+
+/* Some of the media, all under way at once. */
+static stk_status probe_some(survey_worker *w, stk_survey_media *media, size_t count, bool decoding, stk_error *err)
+{
+    bool longer[REMOTE_REQUESTS];
+    for (size_t i = 0; i < count; i++) longer[i] = true;
+    size_t next = 0;
+    STK_TRY(ask_some(w, media, longer, &next, count, (ask){decoding, w->request_count, w->head_bytes}, err));
+    for (next = w->head_bytes < HEAD_BYTES ? 0 : count; next < count;)
+        STK_TRY(ask_some(w, media, longer, &next, count, (ask){decoding, REQUESTS, HEAD_BYTES}, err));
+    for (size_t i = 0; i < count; i++)
+        if (longer[i]) STK_TRY(probe_longer(w, &media[i], decoding, err));
+    return STK_OK;
 }
 
 static stk_status probe(void *worker, stk_survey_media *media, size_t count, bool decoding, stk_error *err)

@@ -12,6 +12,9 @@ typedef struct stk_survey_context {
     uint32_t set_index;
 } stk_survey_context;
 
+/* Objects that a worker of a run with index: stream asks for at once. */
+enum { STK_SURVEY_LAZY_REQUESTS = 96 };
+
 /* The table for a data set of a prepared run; context is the caller's and outlives the survey. */
 stk_survey stk_survey_of(stk_survey_context *context);
 

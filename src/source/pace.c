@@ -14,7 +14,7 @@ const stk_patience stk_patience_default = {
     .whole_ns = 30 * STK_S,
     .hedge_observations = 200,
     .start = 256,
-    .limit = 1024,
+    .limit = STK_LOOP_REQUESTS,
 };
 
 /* --- the window --- */

@@ -61,10 +61,14 @@ typedef struct stk_request {
     } asked;
 } stk_request;
 
+/* Remote requests that a loop has under way at most. */
+enum { STK_LOOP_REQUESTS = 1024 };
+
 /* Plain values; the strings are the caller's until open returns.  All zero is what a run without a store needs. */
 typedef struct stk_source_config {
     int file_threads;         /* of file input, own to this source (a slow disk does not starve workers), at least 1 */
     int io_threads;           /* loops of network input, at least 1; none runs before the first remote request */
+    int requests;             /* remote ones under way at once, of all loops together, at least one each; 0: STK_LOOP_REQUESTS each */
     const char *endpoint;     /* of s3://, as http://127.0.0.1:9000; NULL: the environment, the profile, Amazon */
     const char *region, *profile_name; /* NULL: the environment and the shared files */
     const char *ca;           /* a PEM file of certificates to trust; NULL: the system's */
@@ -77,6 +81,10 @@ typedef struct stk_source_config {
     const char *tar_lists;    /* folder for the lists of files of tars; NULL: beside each tar */
     const stk_places *endpoints; /* hosts that may have private addresses; the caller's until close; NULL: none */
 } stk_source_config;
+
+/* What so many remote requests under way take, at most, beside the callers' buffers: connections, receive buffers, TLS, what is
+ * known of hosts; and what the loops have in any case. */
+size_t stk_source_bytes(int requests, int io_threads);
 
 stk_status stk_source_open(stk_source **out, const stk_source_config *config, stk_error *err) STK_MUST_USE;
 

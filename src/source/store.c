@@ -14,6 +14,10 @@
 
 #include "base/fault.h"
 
+/* Measured (tests/source/test_store_memory.c), with room.  A request took 84 KB, of which 64 KiB are libcurl's receive buffer, and
+ * 183 KB with TLS; a loop 0.2 MB, and 1.2 MB with the system's certificates. */
+enum { REQUEST_BYTES = 224 << 10, LOOP_BYTES = 2 << 20 };
+
 void stk_waiting_leave(stk_loop *l, stk_request *r)
 {
     *(r->previous ? &r->previous->next : &l->waiting_first) = r->next;
@@ -256,6 +260,19 @@ static void *run_loop(void *context)
 
 /* --- life --- */
 
+/* The share of a loop in all requests that may be under way. */
+static int share_of(int requests, int loops)
+{
+    const int share = requests / loops;
+    return share < 1 ? 1 : share;
+}
+
+size_t stk_source_bytes(int requests, int io_threads)
+{
+    const int loops = io_threads < 1 ? 1 : io_threads;
+    return (size_t)loops * (LOOP_BYTES + (size_t)share_of(requests, loops) * REQUEST_BYTES);
+}
+
 /* Connections are open files, and there must be some left for everybody else. */
 static int most_connections(const stk_store *s, int limit)
 {
@@ -271,6 +288,8 @@ static stk_status open_loop(stk_loop *l, stk_store *s, const stk_patience *patie
     pthread_mutex_init(&l->lock, NULL);
     l->patience = *patience;
     l->patience.limit = most_connections(s, patience->limit);
+    const int share = share_of(s->config.requests, s->loop_count);
+    if (s->config.requests && share < l->patience.limit) l->patience.limit = share;
     stk_pace_init(&l->pace, &l->patience);
     l->random = (uint64_t)stk_now() ^ (uint64_t)(uintptr_t)l;
     l->heap = stk_alloc_array(STK_TAG_SOURCE, 2 * (size_t)l->patience.limit, sizeof(stk_piece *));
