@@ -294,7 +294,7 @@ static stk_status exclude(excluding *x, const stk_options *options, const char *
                           stk_error *err)
 {
     for (size_t i = 0; i < list_count; i++) STK_TRY(read_list(x, list[i], err));
-    STK_TRY(stk_run_prepare(&x->run, options, err));
+    STK_TRY(stk_run_prepare(&x->run, options, progress, err));
     x->run->ignore_excluded = start_over;
     for (uint32_t i = 0; i < x->run->set_count; i++) {
         STK_TRY(stk_run_open_index(x->run, options, i, progress, NULL, err));

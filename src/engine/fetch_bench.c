@@ -28,6 +28,7 @@ typedef struct bench {
     uint64_t object_bytes, largest_bytes;
     stk_fetch_bench *out;
     const stk_fetch_progress *progress;
+    stk_index_progress waiting; /* for stores: asks progress */
     stk_ns level_ns;
 } bench;
 
@@ -281,6 +282,23 @@ static stk_status rise(bench *b, uint32_t most, stk_error *err)
 
 /* --- all of it --- */
 
+/* Nothing is measured yet, and the caller may have had enough. */
+static bool still_finding(void *context)
+{
+    const bench *const b = context;
+    return !b->progress || b->progress->report(b->progress->context, b->out->level, false);
+}
+
+static bool report_waiting(void *context, const char *set, const char *phase, uint64_t done, uint64_t total)
+{
+    return still_finding(context);
+}
+
+static bool find_is_stopped(void *context)
+{
+    return !still_finding(context);
+}
+
 /* The hosts that the caller names may be private, as those of the configuration. */
 static stk_status open_source(bench *b, const char *const *address, size_t count, stk_error *err)
 {
@@ -289,6 +307,8 @@ static stk_status open_source(bench *b, const char *const *address, size_t count
     config.file_threads = FILE_THREADS;
     config.cache_path = NULL;
     config.cache_bytes = 0;
+    config.stopped = find_is_stopped;
+    config.stopped_context = b;
     stk_str *const host = stk_alloc_array(STK_TAG_ENGINE, count + 1, sizeof *host);
     if (!host) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a list of hosts");
     size_t hosts = 0;
@@ -309,7 +329,7 @@ static stk_status run_bench(bench *b, const stk_options *options, const char *co
     if (count) {
         STK_TRY(stk_rules_make_store(&b->rules, options, err));
     } else {
-        STK_TRY(stk_run_prepare(&b->run, options, err));
+        STK_TRY(stk_run_prepare(&b->run, options, &b->waiting, err));
         b->rules = b->run->rules;
     }
     STK_TRY(open_source(b, address, count, err));
@@ -322,6 +342,7 @@ stk_status stk_fetch_bench_run(stk_fetch_bench *out, const stk_options *options,
 {
     *out = (stk_fetch_bench){0};
     bench b = {.out = out, .progress = progress, .level_ns = level_ns};
+    b.waiting = (stk_index_progress){report_waiting, &b};
     stk_pool_init(&b.pool, STK_TAG_ENGINE);
     const stk_status status = run_bench(&b, options, address, count, most, err);
     stk_source_close(&b.source);

@@ -139,7 +139,7 @@ stk_status stk_index_build(stk_index_report **out, const stk_options *options, c
 {
     if (out) *out = NULL;
     stk_run *run;
-    STK_TRY(stk_run_prepare(&run, options, err));
+    STK_TRY(stk_run_prepare(&run, options, progress, err));
     stk_index_report *report = stk_alloc(STK_TAG_INDEX, sizeof *report);
     if (report) report->summary = stk_alloc_array(STK_TAG_INDEX, run->set_count, sizeof *report->summary);
     run->recheck_media = true; /* who asks for the index may have repaired something */

@@ -1,8 +1,6 @@
 /* remote.c - one source for many threads: what comes back is handed to the group that it belongs to. */
 #include "engine/remote.h"
 
-#include <stdatomic.h>
-
 #include "base/clock.h"
 
 enum { FILE_THREADS = 4 };
@@ -11,10 +9,15 @@ static const stk_ns LOOK_NS = 100 * STK_MS; /* how soon a thread that waits noti
 struct stk_remote {
     const stk_source_config *config;
     int requests; /* 0: no limit of its own */
-    atomic_bool stopped;
+    stk_watch watch;
     pthread_mutex_t lock; /* guards source, and what groups have finished */
     stk_source *source;   /* NULL: at rest */
 };
+
+static bool is_stopped(const stk_remote *remote)
+{
+    return atomic_load(&remote->watch.stopped);
+}
 
 stk_status stk_remote_create(stk_remote **out, const stk_source_config *config, stk_error *err)
 {
@@ -49,7 +52,21 @@ void stk_remote_destroy(stk_remote *remote)
 
 void stk_remote_stop(stk_remote *remote)
 {
-    atomic_store(&remote->stopped, true);
+    atomic_store(&remote->watch.stopped, true);
+}
+
+void stk_remote_watch(stk_remote *remote, const stk_index_progress *progress)
+{
+    const bool stopped = is_stopped(remote);
+    stk_watch_init(&remote->watch, progress ? progress->report : NULL, progress ? progress->context : NULL);
+    if (stopped) stk_remote_stop(remote);
+}
+
+/* For whoever waits. */
+static bool should_stop(void *context)
+{
+    stk_remote *const remote = context;
+    return is_stopped(remote) || !stk_watch_goes_on(&remote->watch, "store", "waiting", 0, 1);
 }
 
 /* A thread of the source: hand out all that has come back. */
@@ -74,6 +91,8 @@ stk_status stk_remote_source(stk_remote *remote, stk_source **source, stk_error 
         stk_source_config config = *remote->config;
         config.file_threads = FILE_THREADS;
         config.requests = remote->requests;
+        config.stopped = should_stop;
+        config.stopped_context = remote;
         config.cache_path = NULL; /* what is read once is not worth keeping */
         status = stk_source_open(&remote->source, &config, err);
         if (status == STK_OK) stk_source_on_finish(remote->source, hand_out, remote);
@@ -103,7 +122,7 @@ void stk_remote_group_deinit(stk_remote_group *group)
 stk_status stk_remote_submit(stk_remote *remote, stk_remote_group *group, stk_remote_request *r, stk_error *err)
 {
     stk_source *source;
-    if (atomic_load(&remote->stopped)) return stk_fail(err, STK_ERR_INTERRUPTED, "stopped");
+    if (is_stopped(remote)) return stk_fail(err, STK_ERR_INTERRUPTED, "stopped");
     STK_TRY(stk_remote_source(remote, &source, err));
     r->group = group;
     r->previous = NULL;
@@ -144,7 +163,7 @@ stk_request *stk_remote_next(stk_remote *remote, stk_remote_group *group, stk_ns
             leave_group(group, (stk_remote_request *)r);
             return r;
         }
-        if (atomic_load(&remote->stopped) && !group->cancelled) {
+        if (!group->cancelled && should_stop(remote)) {
             group->cancelled = true;
             for (stk_remote_request *each = group->first; each; each = each->next)
                 stk_source_cancel(remote->source, &each->request);

@@ -11,6 +11,9 @@
 
 #include <pthread.h>
 
+#include <stoker/index.h>
+
+#include "base/watch.h"
 #include "source/source.h"
 
 typedef struct stk_remote stk_remote;
@@ -50,6 +53,10 @@ stk_status stk_remote_submit(stk_remote *remote, stk_remote_group *group, stk_re
 
 /* The next of the group that has come back; NULL: none within timeout_ns, or none is under way (group->first is NULL). */
 stk_request *stk_remote_next(stk_remote *remote, stk_remote_group *group, stk_ns timeout_ns);
+
+/* From now on, whoever waits on this thread asks `progress` some times a second whether to go on; where it says no, that is as
+ * stk_remote_stop.  NULL: nobody is asked. */
+void stk_remote_watch(stk_remote *remote, const stk_index_progress *progress);
 
 /* From any thread: what is under way comes back soon, and what is submitted later too, as interrupted. */
 void stk_remote_stop(stk_remote *remote);

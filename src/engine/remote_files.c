@@ -46,9 +46,39 @@ static stk_status list_keys(void *context, const char *address, bool (*found)(vo
     return status;
 }
 
+/* --- URLs with a query --- */
+
+static stk_status hide(void *context, stk_str shown, const char *url, stk_error *err)
+{
+    stk_remote_files *const files = context;
+    const size_t url_bytes = strlen(url) + 1;
+    stk_hidden_url *const h = stk_pool_take(files->pool, sizeof *h);
+    char *const copy = stk_pool_take(files->pool, url_bytes + shown.size_bytes);
+    if (!h || !copy) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a manifest's address");
+    memcpy(copy, url, url_bytes);
+    memcpy(copy + url_bytes, shown.data, shown.size_bytes);
+    *h = (stk_hidden_url){files->hidden, {copy + url_bytes, shown.size_bytes}, copy};
+    files->hidden = h;
+    return STK_OK;
+}
+
+/* What to ask for, where a manifest is known by its address. */
+static stk_str asked_address(const stk_remote_files *files, const char *address)
+{
+    const stk_hidden_url *h = files->hidden;
+    while (h && !stk_str_is(h->shown, address)) h = h->next;
+    return stk_str_of(h ? h->url : address);
+}
+
 stk_manifest_store stk_remote_manifest_store(stk_remote_files *files)
 {
-    return (stk_manifest_store){.context = files, .list = list_keys};
+    return (stk_manifest_store){.context = files, .list = list_keys, .hide = hide};
+}
+
+/* Where an address may lead: a bucket is what the configuration names, a host is to be allowed. */
+static const stk_places *places_of(const stk_remote_files *files, stk_str address)
+{
+    return stk_address_is_s3(address) ? NULL : files->hosts;
 }
 
 /* --- one object to a file --- */
@@ -75,10 +105,16 @@ static stk_status look(stk_remote_files *files, stk_str address, stk_remote_requ
 {
     stk_remote_group group;
     stk_remote_group_init(&group);
-    *r = (stk_remote_request){.request = {.address = address}};
+    *r = (stk_remote_request){.request = {.address = address, .places = places_of(files, address)}};
+    uint8_t first[1 + STK_PAD_BYTES];
+    if (!stk_address_is_s3(address)) { /* a signed URL is signed for GET */
+        r->request.buffer = first;
+        r->request.size_bytes = r->request.capacity_bytes = 1;
+    }
     stk_status status = stk_remote_submit(files->remote, &group, r, err);
     while (status == STK_OK && !stk_remote_next(files->remote, &group, STK_FOREVER)) continue;
     stk_remote_group_deinit(&group);
+    r->request.buffer = NULL;
     if (status == STK_OK && r->request.status < 0) {
         if (err) *err = r->request.error;
         status = r->request.status;
@@ -93,6 +129,7 @@ static stk_status submit_part(fetching *f, uint64_t at, stk_error *err)
     stk_remote_request *const r = &f->part[number % PARTS];
     *r = (stk_remote_request){.request = {.address = f->address,
                                           .etag = f->etag,
+                                          .places = places_of(f->files, f->address),
                                           .offset = at,
                                           .size_bytes = left < PART_BYTES ? left : PART_BYTES,
                                           .priority = number,
@@ -213,7 +250,7 @@ static stk_status fetch_manifest(void *context, const char *address, const char 
     stk_remote_files *const files = context;
     stk_remote_request looked;
     char lock_path[4200];
-    STK_TRY(look(files, stk_str_of(address), &looked, err));
+    STK_TRY(look(files, asked_address(files, address), &looked, err));
     STK_TRY(name_copy(path, folder, address, &looked.request, err));
     if (is_here(path, &looked.request)) return STK_OK;
     (void)mkdir(folder, 0777); /* what is wrong with it shows with the lock */

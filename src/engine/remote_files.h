@@ -12,8 +12,18 @@
 #include "manifest/files.h"
 #include "manifest/index.h"
 
+/* A URL whose query is not told. */
+typedef struct stk_hidden_url {
+    const struct stk_hidden_url *next;
+    stk_str shown;
+    const char *url;
+} stk_hidden_url;
+
 typedef struct stk_remote_files {
     stk_remote *remote;
+    const stk_places *hosts; /* where manifests that are URLs may lie, redirects followed */
+    stk_pool *pool;          /* of what is hidden */
+    const stk_hidden_url *hidden;
     const char *index_address; /* s3://bucket/prefix of index_dir; NULL: it is no store */
 } stk_remote_files;
 

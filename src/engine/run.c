@@ -101,9 +101,9 @@ static stk_status find_stem(stk_run *run, stk_error *err)
     return run->stem ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: a run");
 }
 
-static stk_status prepare(stk_run *run, const stk_options *options, stk_error *err)
+static stk_status prepare(stk_run *run, const stk_options *options, const stk_index_progress *progress, stk_error *err)
 {
-    STK_TRY(stk_rules_make(&run->rules, options, err));
+    STK_TRY(stk_rules_make(&run->rules, options, progress, err));
     run->stream = run->rules->stream;
     STK_TRY(find_stem(run, err));
     STK_TRY(stk_quarantine_create(&run->quarantine, run->stem, err));
@@ -128,13 +128,13 @@ static stk_status prepare(stk_run *run, const stk_options *options, stk_error *e
     return STK_OK;
 }
 
-stk_status stk_run_prepare(stk_run **out, const stk_options *options, stk_error *err)
+stk_status stk_run_prepare(stk_run **out, const stk_options *options, const stk_index_progress *progress, stk_error *err)
 {
     *out = NULL;
     stk_run *const run = stk_alloc(STK_TAG_ENGINE, sizeof *run);
     if (!run) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a run");
     atomic_store(&run->references, 1);
-    const stk_status status = prepare(run, options, err);
+    const stk_status status = prepare(run, options, progress, err);
     if (status < 0) {
         stk_run_release(run);
         return status;
@@ -279,7 +279,7 @@ static stk_status open_plan(stk_run *run, const stk_options *options, const stk_
 
 stk_status stk_run_open(stk_run **out, const stk_options *options, const stk_index_progress *progress, stk_error *err)
 {
-    STK_TRY(stk_run_prepare(out, options, err));
+    STK_TRY(stk_run_prepare(out, options, progress, err));
     stk_run *const run = *out;
     stk_status status = STK_OK;
     for (uint32_t i = 0; status == STK_OK && i < run->set_count; i++) status = stk_run_open_index(run, options, i, progress, NULL, err);
@@ -288,6 +288,7 @@ stk_status stk_run_open(stk_run **out, const stk_options *options, const stk_ind
         status = stk_unusable_check(run, &run->set[i], options->errors_unusable, err);
     if (!run->stream) stk_remote_rest(run->rules->remote);
     if (status == STK_OK) status = open_plan(run, options, progress, err);
+    stk_remote_watch(run->rules->remote, NULL); /* progress is for those who open */
     if (status < 0) {
         stk_run_release(run);
         *out = NULL;

@@ -49,8 +49,9 @@ typedef struct stk_run {
     atomic_uint references;
 } stk_run;
 
-/* Open all but facts and plan: the rules, the checkpoint, templates, kernels.  *out is the caller's, who releases it. */
-stk_status stk_run_prepare(stk_run **out, const stk_options *options, stk_error *err) STK_MUST_USE;
+/* Open all but facts and plan: the rules, the checkpoint, templates, kernels.  *out is the caller's, who releases it.  progress, which may
+ * be NULL, is asked by whoever waits for a store, until the run is open or released. */
+stk_status stk_run_prepare(stk_run **out, const stk_options *options, const stk_index_progress *progress, stk_error *err) STK_MUST_USE;
 
 /* Open the index of one data set, as options say.  work may be NULL. */
 stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t set_index, const stk_index_progress *progress,

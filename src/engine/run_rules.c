@@ -15,6 +15,7 @@
 typedef struct resolver {
     stk_rules *rules;
     const stk_options *options;
+    const stk_index_progress *progress; /* may be NULL */
     char folder[PATH_MAX]; /* that relative paths start from */
     stk_error *err;
 } resolver;
@@ -152,6 +153,19 @@ static stk_status resolve_allowed(const resolver *r, const char **out, const cha
     return resolve_place(r, out, entry);
 }
 
+/* A manifest that is a URL lies on a host that is allowed by name. */
+static stk_status check_hosts(const resolver *r, const stk_set_rules *set)
+{
+    for (size_t i = 0; i < set->files.count; i++) {
+        const stk_str path = stk_str_of(set->files.path[i]), place = stk_place_of(path);
+        if (!stk_address_is_remote(path) || stk_address_is_s3(path) || stk_places_hold_address(r->rules->endpoints, path)) continue;
+        char host[200];
+        snprintf(host, sizeof host, "%.*s", (int)place.size_bytes, place.data);
+        return fail_option(r, "data", "a manifest on a host that is not allowed: add allow: ['%.120s']", host);
+    }
+    return STK_OK;
+}
+
 /* Media start from media_root, or from the manifest's own folder: then all files of a set must share it. */
 static stk_status resolve_places(const resolver *r, stk_set_rules *set, const stk_data_options *data)
 {
@@ -261,6 +275,7 @@ static stk_status resolve_set(const resolver *r, stk_set_rules *set, const stk_d
     if (no_memory) return nomem(r);
     STK_TRY(stk_manifest_files(&set->files, (const char *const *)data->path.item, data->path.count, r->folder,
                                &r->rules->manifest_store, r->err));
+    STK_TRY(check_hosts(r, set));
     set->record.dialect = data->format ? (stk_dialect)choice(data->format, formats) : STK_DIALECT_DETECT;
     set->record.tag_space = (stk_tag_space)choice(either(own->tag_space, run->tag_space), spaces);
     set->record.limits = &r->rules->limits;
@@ -353,7 +368,10 @@ static stk_status resolve_store(const resolver *r)
     r->rules->price_request = o->price_request;
     r->rules->price_transfer = o->price_transfer;
     STK_TRY(stk_remote_create(&r->rules->remote, store, r->err));
+    stk_remote_watch(r->rules->remote, r->progress);
     r->rules->remote_files.remote = r->rules->remote;
+    r->rules->remote_files.hosts = r->rules->endpoints;
+    r->rules->remote_files.pool = &r->rules->pool;
     r->rules->manifest_store = stk_remote_manifest_store(&r->rules->remote_files);
     return STK_OK;
 }
@@ -440,13 +458,14 @@ static stk_status resolve_run(resolver *r)
     return resolve_copies(r);
 }
 
-static stk_status make_rules(stk_rules **out, const stk_options *options, stk_status (*resolve)(resolver *r), stk_error *err)
+static stk_status make_rules(stk_rules **out, const stk_options *options, const stk_index_progress *progress, stk_status (*resolve)(resolver *r),
+                             stk_error *err)
 {
     *out = NULL;
     stk_rules *const rules = stk_alloc(STK_TAG_OPTIONS, sizeof *rules);
     if (!rules) return stk_fail(err, STK_ERR_NOMEM, "out of memory: options");
     stk_pool_init(&rules->pool, STK_TAG_OPTIONS);
-    resolver r = {.rules = rules, .options = options, .err = err};
+    resolver r = {.rules = rules, .options = options, .progress = progress, .err = err};
     const stk_status status = resolve(&r);
     if (status < 0) {
         stk_error_stage(err, STK_STAGE_OPTIONS);
@@ -457,9 +476,9 @@ static stk_status make_rules(stk_rules **out, const stk_options *options, stk_st
     return STK_OK;
 }
 
-stk_status stk_rules_make(stk_rules **out, const stk_options *options, stk_error *err)
+stk_status stk_rules_make(stk_rules **out, const stk_options *options, const stk_index_progress *progress, stk_error *err)
 {
-    return make_rules(out, options, resolve_run, err);
+    return make_rules(out, options, progress, resolve_run, err);
 }
 
 static stk_status resolve_store_alone(resolver *r)
@@ -471,12 +490,12 @@ static stk_status resolve_store_alone(resolver *r)
 
 stk_status stk_rules_make_store(stk_rules **out, const stk_options *options, stk_error *err)
 {
-    return make_rules(out, options, resolve_store_alone, err);
+    return make_rules(out, options, NULL, resolve_store_alone, err);
 }
 
 stk_status stk_rules_make_model(stk_rules **out, const stk_options *options, stk_error *err)
 {
-    return make_rules(out, options, resolve_model, err);
+    return make_rules(out, options, NULL, resolve_model, err);
 }
 
 void stk_rules_destroy(stk_rules *rules)

@@ -59,9 +59,10 @@ typedef struct stk_rules {
     stk_pool pool;             /* owns all strings */
 } stk_rules;
 
-/* Checks the options (stk_options_check) and resolves them.  Of options only chat_template is still pointed to: it is for
+/* Checks the options (stk_options_check) and resolves them; where that waits for a store, progress (may be NULL) is asked whether to
+ * go on, as by all of the remote's calls until stk_remote_watch.  Of options only chat_template is still pointed to: it is for
  * whoever opens templates, while options live.  Failure: *out is NULL. */
-stk_status stk_rules_make(stk_rules **out, const stk_options *options, stk_error *err) STK_MUST_USE;
+stk_status stk_rules_make(stk_rules **out, const stk_options *options, const stk_index_progress *progress, stk_error *err) STK_MUST_USE;
 
 /* Only what stores need (store, endpoints, prices): options need name neither a model nor data. */
 stk_status stk_rules_make_store(stk_rules **out, const stk_options *options, stk_error *err) STK_MUST_USE;

@@ -237,7 +237,7 @@ static stk_status open_images(stk_sample_view *v, stk_error *err)
 
 static stk_status open_view(stk_sample_view *v, const stk_options *options, const char *id, stk_error *err)
 {
-    STK_TRY(stk_run_prepare(&v->run, options, err));
+    STK_TRY(stk_run_prepare(&v->run, options, NULL, err));
     for (uint32_t i = 0; i < v->run->set_count; i++) STK_TRY(stk_run_open_index(v->run, options, i, NULL, NULL, err));
     stk_buffer_init(&v->record, STK_TAG_ENGINE, v->run->rules->limits.record_bytes + STK_PAD_BYTES);
     STK_TRY(stk_text_scratch_create(&v->text, &v->run->rules->limits, err));

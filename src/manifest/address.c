@@ -223,8 +223,31 @@ static stk_status remote_address(stk_record_reader *reader, stk_str *resolved, s
     return is_allowed(reader, *resolved) ? STK_OK : deny(reader, *resolved);
 }
 
-/* A relative address behind a bucket or a prefix of one.  A set that is copied to a bucket stays the same set, so `.` and
- * `..` in what the record writes mean what they mean on a disk; all else of it is the key's, double slashes too. */
+/* The bytes of a name behind `begin`, as a URL has them. */
+static stk_status encode_url(stk_record_reader *reader, stk_str *url, size_t begin)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    char *const out = stk_record_reader_take(reader, begin + 3 * (url->size_bytes - begin) + 1);
+    if (!out) return stk_record_reader_nomem(reader);
+    memcpy(out, url->data, begin);
+    size_t size_bytes = begin;
+    for (size_t i = begin; i < url->size_bytes; i++) {
+        const unsigned char c = (unsigned char)url->data[i];
+        if (c < 0x80 && (isalnum(c) || memchr("-._~/", c, 5))) {
+            out[size_bytes++] = (char)c;
+        } else {
+            out[size_bytes++] = '%';
+            out[size_bytes++] = digits[c >> 4];
+            out[size_bytes++] = digits[c & 15];
+        }
+    }
+    out[size_bytes] = 0;
+    *url = (stk_str){out, size_bytes};
+    return STK_OK;
+}
+
+/* A relative address behind a bucket, a prefix of one, or the folder of a URL.  A set that is copied to a bucket stays the same set, so `.` and
+ * `..` in what the record writes mean what they mean on a disk; all else of it is the key's, double slashes too, and stands for itself in a URL. */
 static stk_status join_key(stk_record_reader *reader, stk_str *resolved, stk_str path)
 {
     const stk_str root = reader->root;
@@ -237,7 +260,8 @@ static stk_status join_key(stk_record_reader *reader, stk_str *resolved, stk_str
         const char *const slash = at < path.size_bytes ? memchr(path.data + at, '/', path.size_bytes - at) : NULL;
         const size_t end = slash ? (size_t)(slash - path.data) : path.size_bytes, size = end - at;
         if (size == 2 && memcmp(path.data + at, "..", 2) == 0) {
-            if (out == bucket) return refuse_address(reader, path, "it leads out of the bucket");
+            if (out == bucket)
+                return refuse_address(reader, path, stk_address_is_s3(root) ? "it leads out of the bucket" : "it leads out of the host");
             while (joined[--out] != '/') continue;
         } else if (!(size == 1 && path.data[at] == '.')) {
             joined[out++] = '/';
@@ -249,6 +273,7 @@ static stk_status join_key(stk_record_reader *reader, stk_str *resolved, stk_str
     joined[out] = 0;
     *resolved = (stk_str){joined, out};
     if (out <= bucket + 1) return refuse_address(reader, path, "no address of an object");
+    if (!stk_address_is_s3(root)) STK_TRY(encode_url(reader, resolved, root.size_bytes));
     return is_allowed(reader, *resolved) ? STK_OK : deny(reader, *resolved);
 }
 
@@ -311,7 +336,7 @@ stk_status stk_record_reader_address(stk_record_reader *reader, stk_str *resolve
     if (memchr(path.data, 0, path.size_bytes))
         return stk_record_reader_fail(reader, STK_REASON_DIALECT, "a NUL in the address of a medium");
     if (stk_address_is_remote(path)) return remote_address(reader, resolved, path);
-    if (path.data[0] != '/' && reader->root.data && stk_address_is_s3(reader->root)) return join_key(reader, resolved, path);
+    if (path.data[0] != '/' && reader->root.data && stk_address_is_remote(reader->root)) return join_key(reader, resolved, path);
 
     const stk_str root = path.data[0] == '/' ? (stk_str){"", 0} : reader->root;
     char *const joined = stk_record_reader_take(reader, root.size_bytes + 1 + path.size_bytes + 1);

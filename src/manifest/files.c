@@ -1,6 +1,7 @@
 /* files.c - from the entries of a data set's `path` to its files. */
 #include "manifest/files.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -287,18 +288,35 @@ static bool is_wanted(const key_search *s, const char *path)
 
 static stk_status check_remote(const char *entry, const stk_manifest_store *store, stk_error *err)
 {
-    const stk_str text = stk_str_of(entry);
-    if (!store || !stk_address_is_s3(text) || strncmp(entry, "s3://", 5) != 0)
-        return stk_fail(err, STK_ERR_MANIFEST, "%.100s: manifests are files or s3:// objects; copy it to a folder or a bucket",
-                        stk_address_is_remote(text) ? "a URL" : entry);
+    const stk_str text = stk_str_of(entry), shown = stk_address_shown(text);
+    if (!store || !stk_address_is_remote(text) || isupper((unsigned char)entry[0]))
+        return stk_fail(err, STK_ERR_MANIFEST, "%.*s: manifests are files, s3:// objects or https:// URLs; copy it to a folder or a bucket",
+                        shown.size_bytes < 100 ? (int)shown.size_bytes : 100, shown.data);
     const size_t bucket = stk_place_of(text).size_bytes;
+    if (!stk_address_is_s3(text)) return STK_OK;
     if (bucket == 5 || !entry[bucket]) return stk_fail(err, STK_ERR_MANIFEST, "%.100s: write s3://BUCKET/KEY", entry);
     return strlen(entry) < PATH_MAX ? STK_OK : stk_fail(err, STK_ERR_MANIFEST, "the path is too long: %.100s", entry);
+}
+
+/* As it is, but for its query, which may be a signature. */
+static stk_status add_url(stk_file_list *files, size_t *capacity, const char *entry, const stk_manifest_store *store, stk_error *err)
+{
+    char path[PATH_MAX];
+    const stk_str text = stk_str_of(entry), shown = stk_address_shown(text);
+    const size_t host = stk_place_of(text).size_bytes;
+    if (shown.data != entry || shown.size_bytes < host + 2 || entry[shown.size_bytes - 1] == '/')
+        return stk_fail(err, STK_ERR_MANIFEST, "a URL that is no manifest: write https://HOST/PATH, the whole name, without a user or password");
+    if (shown.size_bytes >= sizeof path) return stk_fail(err, STK_ERR_MANIFEST, "the path is too long: %.100s", entry);
+    memcpy(path, entry, shown.size_bytes);
+    path[shown.size_bytes] = 0;
+    if (entry[shown.size_bytes]) STK_TRY(store->hide(store->context, (stk_str){path, shown.size_bytes}, entry, err));
+    return add_file(files, capacity, path, err);
 }
 
 static stk_status add_remote(stk_file_list *files, size_t *capacity, const char *entry, const stk_manifest_store *store, stk_error *err)
 {
     STK_TRY(check_remote(entry, store, err));
+    if (!stk_address_is_s3(stk_str_of(entry))) return add_url(files, capacity, entry, store, err);
     const size_t plain = strcspn(entry, "*?[");
     const char *const last = strrchr(entry, '/') + 1;
     if (!entry[plain] && ending_of(last)) return add_file(files, capacity, entry, err);

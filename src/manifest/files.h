@@ -5,7 +5,7 @@
 #include "base/memory.h"
 
 typedef struct stk_file_list {
-    char **path; /* each starts with the folder given, unless it is absolute or s3:// */
+    char **path; /* each starts with the folder given, unless it is absolute or remote; of a URL without its query */
     size_t count;
 } stk_file_list;
 
@@ -14,6 +14,8 @@ typedef struct stk_manifest_store {
     void *context;
     /* The keys of all objects whose address starts with s3://bucket/prefix; found: false stops. */
     stk_status (*list)(void *context, const char *address, bool (*found)(void *to, stk_str key), void *to, stk_error *err);
+    /* A manifest that is a URL with a query, which is not to be told: from now on shown stands for it. */
+    stk_status (*hide)(void *context, stk_str shown, const char *url, stk_error *err);
 } stk_manifest_store;
 
 /* Expand paths, globs, folders and prefixes, relative ones from folder: the entries in the order given, the files of one
@@ -27,6 +29,8 @@ typedef struct stk_manifest_store {
  * On a store the same, by one list of the keys that start so: s3://bucket/set/train.jsonl (taken as it is, without a look),
  * s3://bucket/set/ (with or without the slash), s3://bucket/set/train-*.jsonl (signs of a pattern in the last part only),
  * s3://bucket/set/train-.
+ *
+ * Of a URL, https://host/train.jsonl, there is no list: it is taken as it is, and its query stays with the store.
  *
  * In that order: an entry that names a file as it stands is no glob, and one that ends as a manifest does is no prefix.  In
  * folders and prefixes a manifest ends in .jsonl, .json or .ndjson, with or without .gz or .zst, and is not hidden, nor in

@@ -345,7 +345,7 @@ static stk_status read_record(stk_record_reader *reader, stk_str text)
 static stk_status take_root(stk_record_reader *reader)
 {
     const stk_str root = reader->rules->media_root;
-    if (root.data && stk_address_is_s3(root)) {
+    if (root.data && stk_address_is_remote(root)) {
         /* "prefix/" and "prefix" are one. */
         reader->root = (stk_str){root.data, root.size_bytes - (root.data[root.size_bytes - 1] == '/')};
         return STK_OK;

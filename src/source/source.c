@@ -23,9 +23,10 @@
 #include "source/kept.h"
 #include "source/store.h"
 #include "source/tar_member.h"
+#include "source/twins.h"
 #include "source/url.h"
 
-enum { STATE_NEW, STATE_WAITING, STATE_READING, STATE_REMOTE, STATE_FINISHED };
+enum { STATE_NEW, STATE_WAITING, STATE_READING, STATE_REMOTE, STATE_FOLLOWING, STATE_FINISHED };
 enum { STEP_READ, STEP_KEEP }; /* of a thread; of a request that the store has, what comes afterwards */
 
 /* A thread's outcome: the store goes on. */
@@ -40,6 +41,7 @@ struct stk_source {
     pthread_cond_t work, finish, pause;
     stk_request *first, *last;                   /* waiting: smallest priority first */
     stk_request *first_finished, *last_finished; /* in the order in which they finished */
+    stk_twins twins;                             /* of those with the store */
     bool stop;
     void (*notify)(void *context);
     void *notify_context;
@@ -92,6 +94,26 @@ static void append_finished(stk_source *s, stk_request *r, stk_status status)
 
 /* --- remote requests --- */
 
+static void submit_remote(stk_source *s, stk_request *r);
+
+/* What followed a request that is over gets what it got; where that was called back, each asks for itself, and what is returned is to be
+ * submitted.  The lock is held. */
+static stk_request *end_followers(stk_source *s, stk_request *leader)
+{
+    stk_request *again = NULL;
+    for (stk_request *r = stk_twins_part(&s->twins, leader), *next; r; r = next) {
+        next = r->next;
+        if (leader->status != STK_ERR_INTERRUPTED) {
+            stk_twins_copy(r, leader);
+            append_finished(s, r, r->status);
+        } else {
+            r->next = again;
+            again = r;
+        }
+    }
+    return again;
+}
+
 /* From a loop: they are whole, or have failed. */
 static void remote_finished(void *context, stk_request *chain)
 {
@@ -100,6 +122,14 @@ static void remote_finished(void *context, stk_request *chain)
     while (chain) {
         stk_request *const r = chain;
         chain = r->next;
+        stk_request *again = end_followers(s, r);
+        while (again) {
+            stk_request *const each = again;
+            again = each->next;
+            pthread_mutex_unlock(&s->lock);
+            submit_remote(s, each);
+            pthread_mutex_lock(&s->lock);
+        }
         if (r->status == STK_OK && r->step == STEP_KEEP) {
             insert_waiting(s, r);
             pthread_cond_signal(&s->work);
@@ -136,9 +166,10 @@ static void submit_remote(stk_source *s, stk_request *r)
         return;
     }
     pthread_mutex_lock(&s->lock);
-    r->state = STATE_REMOTE;
+    const bool follows = stk_twins_follow(&s->twins, r);
+    r->state = follows ? STATE_FOLLOWING : STATE_REMOTE;
     pthread_mutex_unlock(&s->lock);
-    stk_store_submit(store, r);
+    if (!follows) stk_store_submit(store, r);
 }
 
 static void cancel_remote(stk_source *s)
@@ -409,6 +440,7 @@ void stk_source_submit(stk_source *s, stk_request *r)
     r->step = STEP_READ;
     r->busy_ns = 0;
     r->asked.address.data = NULL;
+    r->leader = r->followers = NULL;
     if (stk_url_is_remote(r->address) && !is_kept(s, r)) {
         submit_remote(s, r);
         return;
@@ -451,8 +483,9 @@ void stk_source_cancel(stk_source *s, stk_request *r)
     pthread_mutex_lock(&s->lock);
     __atomic_store_n(&r->cancelled, 1, __ATOMIC_RELAXED);
     const bool remote = r->state == STATE_REMOTE || r->state == STATE_READING;
-    if (r->state == STATE_WAITING) {
-        remove_waiting(s, r);
+    if (r->state == STATE_WAITING || r->state == STATE_FOLLOWING) {
+        if (r->state == STATE_WAITING) remove_waiting(s, r);
+        else stk_twins_leave(r);
         (void)stk_fail(&r->error, STK_ERR_INTERRUPTED, "cancelled");
         stk_error_stage(&r->error, STK_STAGE_FETCH);
         append_finished(s, r, STK_ERR_INTERRUPTED);

@@ -52,6 +52,7 @@ typedef struct stk_request {
     /* The source's own. */
     struct stk_request *next, *previous;
     void *work;
+    struct stk_request *leader, *followers; /* twins.h */
     int state, cancelled, step;
     bool alone; /* no range of others with it */
     struct stk_asked { /* of a file in a tar, while the tar is asked for its bytes: what the caller had set */
@@ -79,6 +80,8 @@ typedef struct stk_source_config {
     const char *cache_path;   /* NULL: no cache */
     uint64_t cache_bytes;
     const char *tar_lists;    /* folder for the lists of files of tars; NULL: beside each tar */
+    bool (*stopped)(void *context); /* asked some times a second by whoever waits in a call: true ends it; NULL: never */
+    void *stopped_context;
     const stk_places *endpoints; /* hosts that may have private addresses; the caller's until close; NULL: none */
 } stk_source_config;
 

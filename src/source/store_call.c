@@ -1,6 +1,7 @@
 /* store_call.c - reads, lists and puts that wait: blocking calls made of the same jobs. */
 #include "source/store_core.h"
 
+static const stk_ns LOOK_NS = 100 * STK_MS; /* how soon a call that waits notices that it should stop */
 enum { PAGE_BYTES = 8 << 20, QUERY_BYTES = 8192, PAGES = 1 << 20 };
 #define MOST_PUT_BYTES ((uint64_t)5 << 30)
 
@@ -13,17 +14,40 @@ void stk_call_finish(stk_request *r)
     pthread_mutex_unlock(&call->lock);
 }
 
+/* Until it is done.  Who should not wait any longer calls it back, and it is done soon. */
+static void wait_for(stk_store *s, stk_call *call, stk_request *r)
+{
+    bool (*const stopped)(void *context) = s->config.stopped;
+    pthread_mutex_lock(&call->lock);
+    while (!call->done) {
+        const stk_ns at = stk_now() + LOOK_NS;
+        const struct timespec until = {.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
+        if (!stopped || stk_request_cancelled(r)) pthread_cond_wait(&call->change, &call->lock);
+        else pthread_cond_timedwait(&call->change, &call->lock, &until);
+        if (call->done || !stopped || stk_request_cancelled(r)) continue;
+        pthread_mutex_unlock(&call->lock);
+        if (stopped(s->config.stopped_context)) {
+            __atomic_store_n(&r->cancelled, 1, __ATOMIC_RELAXED);
+            stk_store_cancel(s);
+        }
+        pthread_mutex_lock(&call->lock);
+    }
+    pthread_mutex_unlock(&call->lock);
+}
+
 static stk_status call_store(stk_store *s, stk_call *call, stk_request *r)
 {
     r->work = call;
     r->error.status = STK_OK;
     pthread_mutex_init(&call->lock, NULL);
-    pthread_cond_init(&call->change, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&call->change, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     call->done = false;
     stk_store_submit(s, r);
-    pthread_mutex_lock(&call->lock);
-    while (!call->done) pthread_cond_wait(&call->change, &call->lock);
-    pthread_mutex_unlock(&call->lock);
+    wait_for(s, call, r);
     pthread_cond_destroy(&call->change);
     pthread_mutex_destroy(&call->lock);
     r->work = NULL;

@@ -28,6 +28,9 @@ def store(fault_store):
         """What is put is there."""
 
         def decide(self, request, schedule, thing, body):
+            if request.method == "PUT" and getattr(schedule, "holds_puts", False):
+                schedule.held = True
+                return fault_store.Answer("200 OK"), "no_first_byte"
             decided = super().decide(request, schedule, thing, body)
             if request.key in schedule.puts:
                 schedule.things[request.key] = fault_store.Thing.of(schedule.puts[request.key])
@@ -214,6 +217,34 @@ def test_an_interrupt_ends_an_index_that_waits_for_the_store(remote, build):
     assert "interrupted" in program.communicate(timeout=60)[1] and program.returncode == 130
 
 
+@pytest.mark.parametrize("what", ["LIST", "HEAD", "GET", "PUT", "fetch-bench"])
+def test_one_interrupt_ends_an_opening_that_waits_for_the_store(remote, build, what):
+    manifest = remote.things[remote.prefix + "train.jsonl"]
+    text = remote.config.read_text()
+    if what == "LIST":
+        remote.config.write_text(text.replace("train.jsonl'", "'"))
+    if what == "PUT":
+        remote.config.write_text(text + f"index_dir: s3://{remote.bucket}/index\n")
+    if what in ("LIST", "fetch-bench"):
+        remote.schedule.all_requests = "no_first_byte"
+    elif what == "PUT":
+        remote.schedule.holds_puts = True
+    else:
+        manifest.faults, manifest.always = (["calm"] * (what == "GET") + ["no_first_byte"] * 9), ""
+    command = ["fetch-bench", remote.address, "--endpoint", remote.store.url] if what == "fetch-bench" else ["run", remote.config]
+    program = subprocess.Popen([build / "cli/stoker", *command], env=remote.environment, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    waits = {"GET": lambda: manifest.asked > 1, "PUT": lambda: getattr(remote.schedule, "held", False)}.get(what, lambda: remote.schedule.requests)
+    while not waits() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert waits()
+    program.send_signal(signal.SIGINT)
+    # Long before the client's own patience is over, which asks again after ten seconds.
+    before = remote.schedule.requests
+    assert "interrupted" in program.communicate(timeout=60)[1] and program.returncode == 130
+    assert remote.schedule.requests <= before + 1
+
+
 def test_a_second_run_takes_objects_from_the_cache(remote, local):
     options = ("--cache.path", remote.folder / "disk", "--cache.bytes", "1GB", "--epochs", 1)
     first = remote.run(*options)
@@ -273,7 +304,11 @@ def test_a_presigned_address_is_told_without_its_signature(remote, local):
 def web(fault_store):
     """A host that asks nobody for a signature."""
     class Web(fault_store.FaultStore):
+        get_only = False
+
         def identify(self, request, schedule):
+            if self.get_only and request.method == "HEAD":
+                return self.headless(request, fault_store.refusal("403 Forbidden", "SignatureDoesNotMatch"))
             return None
 
     with Web() as made:
@@ -296,6 +331,41 @@ def test_media_of_eval_may_lie_on_a_host_that_training_may_not_name(remote, loca
     before = hosted.requests
     assert "allow" in remote("run", "--errors.unusable", 0.5, status=None).stderr
     assert hosted.requests == before
+
+
+def test_a_manifest_of_a_url_is_read_as_one_on_a_store(remote, local, web, fault_store, sample):
+    things = {f"deep/{path.relative_to(sample)}": fault_store.Thing.of(path.read_bytes())
+              for path in [sample / "train.jsonl", *sorted((sample / "images").iterdir())]}
+    hosted = web.add(fault_store.Schedule("hosted", things))
+    manifest, plain = things["deep/train.jsonl"], (sample / "stoker.yaml").read_text()
+
+    def configure(url, more=""):
+        remote.config.write_text(plain.replace("path: train.jsonl ", f"path: '{url}' ") + more)
+
+    configure(f"{web.url}/hosted/deep/train.jsonl?X-Amz-Signature=hush", f"allow: ['{web.url}']\n")
+    first = remote("run", "--json", "--digest")
+    assert json.loads(first.stdout)["digest"] == local["digest"]
+    # Signed anew, for GET alone as such a URL is: one look, and the copy serves.
+    before, web.get_only = manifest.asked, True
+    configure(f"{web.url}/hosted/deep/train.jsonl?X-Amz-Signature=hush2", f"allow: ['{web.url}']\n")
+    again = remote("run", "--json", "--digest", "--index", "require")
+    assert json.loads(again.stdout)["digest"] == local["digest"] and manifest.asked == before + 1
+    web.get_only = False
+    # A changed one is fetched again, and errors name it without its query.
+    things["deep/train.jsonl"] = fault_store.Thing.of(manifest.own + b"{\n")
+    changed = remote("index", "--json", status=None)
+    assert json.loads(changed.stdout)["sets"][0]["records"] > 0 and "deep/train.jsonl" in changed.stdout
+    del things["deep/train.jsonl"]
+    gone = remote("run", status=None)
+    assert gone.returncode > 0 and "deep/train.jsonl" in gone.stderr
+    # Only where its host is allowed.
+    asked = hosted.requests
+    configure(f"{web.url}/hosted/deep/train.jsonl?X-Amz-Signature=hush")
+    refused = remote("run", status=2)
+    assert f"allow: ['{web.url}']" in refused.stderr and hosted.requests == asked
+    files = b"".join(path.name.encode() + path.read_bytes() for path in (remote.cache / "stoker").iterdir())
+    said = "".join(done.stdout + done.stderr for done in (first, again, changed, gone, refused))
+    assert "hush" not in said and b"hush" not in files
 
 
 def test_eval_with_a_store_of_its_own_is_refused_beside_training(remote):

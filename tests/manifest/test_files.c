@@ -75,7 +75,7 @@ static void files_lists_and_globs(void)
     refuse(LIST("d.jsonl"), folder, "no manifest in this folder");
     refuse(LIST("d.*"), folder, "no file matches");
     refuse(LIST("a.jsonl", "[ab].jsonl"), folder, "twice");
-    refuse(LIST("s3://bucket/a.jsonl"), folder, "files or s3:// objects");
+    refuse(LIST("s3://bucket/a.jsonl"), folder, "files, s3:// objects or https:// URLs");
     refuse(LIST(""), folder, "empty path");
     refuse(LIST("a.jsonl/b"), folder, "does not exist");
     refuse(NULL, 0, folder, "without a `path`");
@@ -194,7 +194,9 @@ static void entries_on_a_store(void)
         {"s3://bucket/none*", "!no manifest starts so"},
         {"s3://bucket/twin/", "!lies beside it"},
         {"s3://bucket", "!BUCKET/KEY"},
-        {"https://host/a.jsonl?secret", "!a URL: manifests are"},
+        {"https://", "!no manifest"},
+        {"https://host/", "!write https://HOST/PATH"},
+        {"https://name:secret@host/a.jsonl", "!write https://HOST/PATH"},
         {"s3://other/set/", "!no such bucket"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -220,6 +222,27 @@ static void entries_on_a_store(void)
     }
 }
 
+static stk_status keep_url(void *context, stk_str shown, const char *url, stk_error *err)
+{
+    snprintf(context, 200, "%.*s is %s", (int)shown.size_bytes, shown.data, url);
+    return STK_OK;
+}
+
+static void a_url_is_taken_as_it_is_and_its_query_hidden(void)
+{
+    char kept[200] = "";
+    const stk_manifest_store store = {.context = kept, .list = list_keys, .hide = keep_url};
+    const char *const entries[] = {"https://host/a/b*.jsonl", "http://host/c.jsonl.gz?Signature=x?y"};
+    stk_file_list files;
+    stk_error err;
+    CHECK_OK(stk_manifest_files(&files, entries, 2, "/", &store, &err), err);
+    CHECK_INT(files.count, 2);
+    CHECK_STR(files.path[0], "https://host/a/b*.jsonl");
+    CHECK_STR(files.path[1], "http://host/c.jsonl.gz");
+    CHECK_STR(kept, "http://host/c.jsonl.gz is http://host/c.jsonl.gz?Signature=x?y");
+    stk_manifest_files_free(&files);
+}
+
 static void stems(void)
 {
     const char *const pairs[][2] = {{"a/b.c/train.jsonl.gz", "train"}, {"train.json.zst", "train"}, {"x.v1.ndjson", "x.v1"},
@@ -234,5 +257,5 @@ static void stems(void)
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(files_lists_and_globs), TEST(folders), TEST(folders_in_a_circle),
-              TEST(a_manifest_beside_its_packed_self), TEST(prefixes), TEST(entries_on_a_store), TEST(stems));
+              TEST(a_manifest_beside_its_packed_self), TEST(prefixes), TEST(entries_on_a_store), TEST(a_url_is_taken_as_it_is_and_its_query_hidden), TEST(stems));
 }

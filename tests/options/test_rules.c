@@ -53,7 +53,7 @@ static void expect_refused(const char *text, const char *words)
     stk_error err;
     stk_rules *rules = NULL;
     stk_options options = read_config(text);
-    CHECK_MSG(stk_rules_make(&rules, &options, &err) < 0, "%s", text);
+    CHECK_MSG(stk_rules_make(&rules, &options, NULL, &err) < 0, "%s", text);
     CHECK(rules == NULL);
     CHECK_HAS(err.message, words);
     CHECK(err.stage == STK_STAGE_OPTIONS || err.stage == STK_STAGE_MANIFEST);
@@ -67,7 +67,7 @@ static void paths_start_from_the_configuration(void)
     stk_options o = read_config(
         "model: some/model/\nbatch: 4\nindex_dir: ../index\ndead_letter: /var/dead.jsonl\nallow: [x, /y]\n"
         "data:\n- {path: a.jsonl, media_root: pics}\n- {name: m, path: more/*.jsonl}\n");
-    CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+    CHECK_OK(stk_rules_make(&rules, &o, NULL, &err), err);
     stk_options_deinit(&o); /* the rules keep what they need */
     expect_path(rules->model_folder, "conf/some/model");
     expect_path(rules->index_dir, "conf/../index");
@@ -98,7 +98,7 @@ static void a_set_inherits_what_it_does_not_say(void)
         "   control_tokens: reference, allow_control_tokens: [], system: S, format: openai,\n"
         "   roles: {bot: assistant}, columns: {messages: dialog, id: key},\n"
         "   template: {user: {before: u}, assistant: {before: a, after: b}, image: i}}\n");
-    CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+    CHECK_OK(stk_rules_make(&rules, &o, NULL, &err), err);
     const stk_set_rules *const a = &rules->set[0], *const b = &rules->set[1];
     CHECK_INT(a->text.labels, STK_LABELS_LAST);
     CHECK_INT(b->text.labels, STK_LABELS_ANSWERS);
@@ -152,7 +152,7 @@ static void a_profile_decides_what_is_not_said(void)
         stk_error err;
         stk_rules *rules;
         stk_options o = read_config(text);
-        CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+        CHECK_OK(stk_rules_make(&rules, &o, NULL, &err), err);
         CHECK_INT(rules->profile, profiles[i].is);
         CHECK_INT(rules->set[0].pixels.profile, profiles[i].is);
         CHECK_INT(rules->set[0].pixels.ignore_orientation, profiles[i].ignores);
@@ -170,7 +170,7 @@ static void what_cannot_be_resolved_is_refused(void)
     expect_refused("model: m\nbatch: 4\ndata: [{path: none.jsonl}]\n", "");
     expect_refused("model: m\nbatch: 4\ndata: [{path: \"none*.jsonl\"}]\n", "");
     expect_refused("model: m\nbatch: 4\ndata: [{path: empty}]\n", "no manifest in this folder");
-    expect_refused("model: m\nbatch: 4\ndata: [{path: \"gs://bucket/a.jsonl\"}]\n", "files or s3:// objects");
+    expect_refused("model: m\nbatch: 4\ndata: [{path: \"gs://bucket/a.jsonl\"}]\n", "files, s3:// objects or https:// URLs");
     expect_refused("model: m\nbatch: 4\nindex_dir: \"s3:///x\"\ndata: [{path: a.jsonl}]\n", "neither a folder nor");
     expect_refused("model: m\nbatch: 4\ndata: [{path: [a.jsonl, more/c.jsonl]}]\n", "media_root");
     expect_refused("model: m\nbatch: 4\ndata: [{path: a.jsonl, columns: {picture: x}}]\n", "picture");
@@ -191,7 +191,7 @@ static void manifests_and_indexes_may_lie_on_stores(void)
     snprintf(cache, sizeof cache, "%s/cache", test_folder());
     CHECK(setenv("XDG_CACHE_HOME", cache, 1) == 0);
     stk_options o = read_config("model: m\nbatch: 4\ndata:\n- {path: \"s3://bucket/set/a.jsonl\"}\n");
-    CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+    CHECK_OK(stk_rules_make(&rules, &o, NULL, &err), err);
     CHECK_STR(rules->set[0].files.path[0], "s3://bucket/set/a.jsonl");
     CHECK_STR(rules->set[0].record.media_root.data, "s3://bucket/set");
     CHECK(!rules->index_dir && !rules->index_store.pull);
@@ -200,7 +200,7 @@ static void manifests_and_indexes_may_lie_on_stores(void)
     CHECK(access(wanted, W_OK) == 0);
     stk_rules_destroy(rules);
     CHECK_OK(stk_options_set(&o, "index_dir", "s3://bucket/index//", &err), err);
-    CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+    CHECK_OK(stk_rules_make(&rules, &o, NULL, &err), err);
     CHECK_STR(rules->remote_files.index_address, "s3://bucket/index");
     snprintf(wanted, sizeof wanted, "%s/stoker/index-", cache);
     CHECK(strncmp(rules->index_dir, wanted, strlen(wanted)) == 0 && rules->index_store.pull);
@@ -216,7 +216,7 @@ static void allow_takes_folders_buckets_and_hosts(void)
         "model: m\nbatch: 4\nendpoint: http://10.0.0.7:9000/\n"
         "allow: [pics.d, \"s3://bucket\", \"http://10.1.1.1:80\", cdn.example]\n"
         "data:\n- {path: a.jsonl, media_root: \"s3://bucket/set/\"}\n");
-    CHECK_OK(stk_rules_make(&rules, &o, &err), err);
+    CHECK_OK(stk_rules_make(&rules, &o, NULL, &err), err);
     stk_options_deinit(&o);
     const stk_set_rules *const set = &rules->set[0];
     CHECK_STR(set->record.media_root.data, "s3://bucket/set/");

@@ -1,4 +1,6 @@
 /* test_remote.c - remote addresses through the source: tars, cancel, close. */
+#include <stdatomic.h>
+
 #include "store_server.h"
 
 #include "source/source.h"
@@ -101,6 +103,67 @@ static void nothing_that_waits_holds_up_cancel_or_close(void)
     }
 }
 
+static atomic_bool open_gate;
+
+/* Held until the test lets it go, or the other side has gone. */
+static bool behind_a_gate(exchange *x)
+{
+    struct pollfd p = {.fd = x->fd, .events = POLLRDHUP};
+    while (!atomic_load(&open_gate) && poll(&p, 1, 5) == 0) continue;
+    return server_object(x);
+}
+
+static stk_request *reap_any(stk_source *source)
+{
+    stk_request *const r = stk_source_reap(source, STK_FOREVER);
+    CHECK(r);
+    return r;
+}
+
+static void what_is_under_way_is_not_asked_for_again(void)
+{
+    enum { MANY = 5, SIZE = 3000 };
+    static uint8_t rooms[MANY][SIZE + STK_PAD_BYTES];
+    stk_request r[MANY];
+    atomic_store(&open_gate, false);
+    stk_source *source = open_source(behind_a_gate);
+    for (int i = 0; i < MANY; i++) {
+        r[i] = request_of(i == 3 ? "s3://bucket/3000-b" : "s3://bucket/3000-a");
+        r[i].buffer = rooms[i];
+        r[i].capacity_bytes = SIZE;
+        if (i == 4) r[i].offset = 1000; /* other bytes */
+        stk_source_submit(source, &r[i]);
+    }
+    server_wait_requests(store, 3);
+    stk_source_cancel(source, &r[2]); /* who follows leaves at once */
+    CHECK(reap_any(source) == &r[2] && r[2].status == STK_ERR_INTERRUPTED);
+    atomic_store(&open_gate, true);
+    for (int i = 0; i < MANY - 1; i++) {
+        stk_request *const came = reap_any(source);
+        memcpy(room, came->buffer, came->got_bytes);
+        check_bytes(came, came == &r[3] ? "/bucket/3000-b" : "/bucket/3000-a", came->offset, SIZE - came->offset);
+        CHECK_INT(came->total_bytes, SIZE);
+        CHECK(came->etag_is[0]);
+    }
+    CHECK_INT(close_source(&source), 3);
+}
+
+static void a_request_called_back_leaves_its_followers_to_themselves(void)
+{
+    stk_request r[2] = {request_of("s3://bucket/3000-a"), request_of("s3://bucket/3000-a")};
+    atomic_store(&open_gate, false);
+    stk_source *source = open_source(behind_a_gate);
+    stk_source_submit(source, &r[0]);
+    server_wait_requests(store, 1);
+    stk_source_submit(source, &r[1]);
+    stk_source_cancel(source, &r[0]);
+    CHECK(reap_any(source) == &r[0] && r[0].status == STK_ERR_INTERRUPTED);
+    atomic_store(&open_gate, true);
+    CHECK(reap_any(source) == &r[1]);
+    check_bytes(&r[1], "/bucket/3000-a", 0, 3000);
+    CHECK_INT(close_source(&source), 2);
+}
+
 static void a_configuration_that_cannot_be_used_is_told(void)
 {
     stk_error err;
@@ -119,5 +182,6 @@ int main(int argc, char **argv)
     setenv("AWS_CONFIG_FILE", "/nonexistent", 1);
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
     TEST_MAIN(argc, argv, TEST(local_and_remote_share_a_queue), TEST(a_part_of_a_remote_tar_is_a_range_of_it), TEST(nothing_that_waits_holds_up_cancel_or_close),
+              TEST(what_is_under_way_is_not_asked_for_again), TEST(a_request_called_back_leaves_its_followers_to_themselves),
               TEST(a_configuration_that_cannot_be_used_is_told));
 }
