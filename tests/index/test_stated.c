@@ -58,7 +58,8 @@ static void setup(const char *name)
 static void write_file(const char *path, const char *text)
 {
     static int64_t written = 1700000000;
-    const struct timespec then[2] = {{++written, 0}, {written, 0}};
+    written++;
+    const struct timespec then[2] = {{written, 0}, {written, 0}};
     FILE *const file = fopen(path, "wb");
     CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0 && utimensat(AT_FDCWD, path, then, 0) == 0);
 }
