@@ -1,15 +1,25 @@
 """What the Python tests share: where things are, and when a skip is a failure.
 
-STK_BUILD names the build folder (default: build/).  With STK_REQUIRE=all, as CI sets it, a skipped test fails.  tests/gpu is left
-out unless STK_GPU=1 asks for it (`make test-gpu`).
+STK_BUILD names the build folder (default: build/); with STK_PACKAGE=installed the package `stoker` is that of the
+interpreter.  With STK_REQUIRE=all, as CI sets it, a skipped test fails.  tests/gpu is left out unless STK_GPU=1 asks for it
+(`make test-gpu`).
 """
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
+
+# The package `stoker` is that of the build folder, for all tests and for what they start: a test that would bring the one of the source tree,
+# which has no extension, would bring it for all.
+PACKAGE = pathlib.Path(os.environ.get("STK_BUILD", SOURCE / "build")).resolve() / "python"
+if os.environ.get("STK_PACKAGE") != "installed":
+    sys.path.insert(0, str(PACKAGE))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PACKAGE), os.environ.get("PYTHONPATH")]))
+
 collect_ignore = [] if os.environ.get("STK_GPU") == "1" else ["gpu"]
 
 

@@ -1,13 +1,5 @@
-"""What tests of tensors share: the package in the build folder, and loaders over the sample set."""
-import os
-import pathlib
-import sys
-
+"""What tests of tensors share: loaders over the sample set."""
 import pytest
-
-FOLDER = pathlib.Path(os.environ.get("STK_BUILD", pathlib.Path(__file__).resolve().parents[1] / "build")).resolve() / "python"
-if any(FOLDER.glob("stoker/_core.*.so")) and str(FOLDER) not in sys.path:
-    sys.path.insert(0, str(FOLDER))
 
 
 @pytest.fixture(scope="session")

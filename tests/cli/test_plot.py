@@ -14,7 +14,6 @@ from PIL import Image
 
 matplotlib = pytest.importorskip("matplotlib")
 SOURCE = os.path.realpath(os.path.join(os.path.dirname(__file__), "../../python"))
-sys.path.insert(0, SOURCE)
 np = pytest.importorskip("numpy")
 plot = pytest.importorskip("stoker.plot")
 

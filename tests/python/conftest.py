@@ -1,24 +1,14 @@
-"""The package in the build folder, or with STK_PACKAGE=installed that of the interpreter; loaders over the sample set."""
+"""Loaders over the sample set."""
 import contextlib
 import functools
 import http.server
 import importlib.util
 import json
-import os
 import pathlib
 import shutil
-import sys
 import threading
 
 import pytest
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-INSTALLED = os.environ.get("STK_PACKAGE") == "installed"
-FOLDER = pathlib.Path(os.environ.get("STK_BUILD", ROOT / "build")).resolve() / "python"
-if not INSTALLED and any(FOLDER.glob("stoker/_core.*.so")):
-    sys.path.insert(0, str(FOLDER))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(FOLDER), os.environ.get("PYTHONPATH")]))  # of children too
-
 
 def pytest_collection_modifyitems(items):
     """Without Python's headers Meson leaves the extension out."""
