@@ -232,11 +232,16 @@ static void nothing_is_left_behind_by_a_hundred_kills(void)
     const pid_t engine = served_engine("hundred");
     if (engine) kill(engine, SIGKILL); /* with all who could tidy up behind it */
     for (uint32_t r = 0; r < WORLD; r++) CHECK(kill(child[r], SIGKILL) == 0 && waitpid(child[r], NULL, 0) == child[r]);
-    /* What is left is one socket, lock and log; the next run, of whatever name, takes them away. */
-    stk_client *client = served_open(&options, "after", 0, 1, 1, NULL);
-    stk_client_close(&client);
-    for (int i = 0; i < 600 && served_engine("hundred"); i++) served_sleep_ms(50); /* one whose starter was killed goes by itself */
-    CHECK_INT(served_engine("hundred"), 0);
+    /* What is left is one socket, lock and log; the next run, of whatever name, takes them away, once an engine whose starter was killed
+     * in the middle has gone, too: it may still come up now. */
+    char names[400] = "";
+    for (int run = 0; run < 5 && (run == 0 || served_files(names)); run++) {
+        for (int i = 0; i < 600 && served_engine("hundred"); i++) served_sleep_ms(50);
+        CHECK_INT(served_engine("hundred"), 0);
+        stk_client *client = served_open(&options, "after", 0, 1, 1, NULL);
+        stk_client_close(&client);
+        for (int i = 0; i < 600 && served_engine("after"); i++) served_sleep_ms(50);
+    }
     served_expect_end("after");
     CHECK_INT(count_of(folder, "stoker-work"), 0);
     CHECK_INT(count_of("/proc/self/fd", ""), files);
