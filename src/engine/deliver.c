@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/thread.h"
 #include "engine/engine_core.h"
 #include "engine/stall.h"
 #include "engine/store_figures.h"
@@ -239,11 +239,6 @@ static stk_status fail_waiting(const stk_reader *reader, stk_ns waited_ns, stk_e
                     "no batch in %.0f s: the workers did not finish one: raise workers or timeout", seconds);
 }
 
-static struct timespec monotonic(stk_ns at)
-{
-    return (struct timespec){.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
-}
-
 /* Allow what the reader asks for to be taken: its pass, or when inline what it waits for alone.  With the lock held. */
 static void ask(const stk_reader *reader)
 {
@@ -272,7 +267,7 @@ static bool wait_for_work(stk_reader *reader, stk_ns deadline)
 {
     stk_lane *const lane = reader->lane;
     stk_engine *const engine = lane->engine;
-    const struct timespec until = monotonic(deadline);
+    const struct timespec until = stk_timespec(deadline);
     for (bool in_time = true;;) {
         settle(lane, reader->next_sequence);
         if (reader->next_sequence < lane->settled) return true;

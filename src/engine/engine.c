@@ -2,11 +2,9 @@
 #include "engine/engine_core.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "base/fault.h"
+#include "base/thread.h"
 
 enum { IO_THREADS = 4 };
 
@@ -52,18 +50,11 @@ static stk_status open_makers(stk_engine *engine, stk_error *err)
 static stk_status start_workers(stk_engine *engine, stk_error *err)
 {
     STK_TRY(open_makers(engine, err));
-    /* Signals belong to the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = 0;
     for (uint32_t i = 0; code == 0 && i < engine->memory.workers && !engine->inline_workers; i++) {
-        code = stk_fault(STK_FAULT_THREAD_CREATE)
-                   ? EAGAIN
-                   : pthread_create(&engine->worker[i].thread, NULL, run_worker, &engine->worker[i]);
+        code = stk_thread_start(&engine->worker[i].thread, run_worker, &engine->worker[i]);
         engine->worker[i].started = code == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code == 0) return STK_OK;
     errno = code;
     return stk_fail_errno(err, "cannot start a worker thread");
@@ -160,12 +151,8 @@ static stk_status home_create(stk_engine_home **out, stk_engine *engine, stk_err
     home->ready_fd = -1;
     atomic_store(&home->references, 1);
     pthread_mutex_init(&home->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&home->changed, &monotonic);
-    pthread_cond_init(&home->ready, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_condition_init(&home->changed);
+    stk_condition_init(&home->ready);
     const stk_status status = fill_home(home, engine, err);
     if (status < 0) {
         home_release(home);

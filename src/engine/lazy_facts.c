@@ -3,10 +3,7 @@
  * Not here: how a header is read (survey.c). */
 #include "engine/lazy_facts.h"
 
-#include <pthread.h>
-#include <signal.h>
-
-#include "base/fault.h"
+#include "base/thread.h"
 #include "manifest/index_chunk.h"
 
 enum {
@@ -383,16 +380,12 @@ static stk_status open_finder(stk_lazy_facts *lazy, uint32_t number, stk_error *
 
 static stk_status start_threads(stk_lazy_facts *lazy, stk_error *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (uint32_t i = 1; i < lazy->finder_count; i++) {
         finder *const f = &lazy->finder[i];
-        f->started = !stk_fault(STK_FAULT_THREAD_CREATE) && pthread_create(&f->thread, NULL, run_finder, f) == 0;
+        f->started = stk_thread_start(&f->thread, run_finder, f) == 0;
         if (!f->started) break;
         lazy->thread_count++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return lazy->thread_count + 1 == lazy->finder_count ? STK_OK : stk_fail(err, STK_ERR_SYSTEM, "cannot start a thread that finds facts");
 }
 

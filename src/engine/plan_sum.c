@@ -5,13 +5,10 @@
  * claimed what.
  *
  * Not here: what a step holds (plan/steps.c). */
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
-#include "base/fault.h"
+#include "base/thread.h"
 #include "engine/plan_view.h"
 
 enum {
@@ -197,17 +194,13 @@ static bool report(block *b, uint64_t steps_done)
 
 static uint32_t start_helpers(block *b, stk_plan_walker *walkers, pthread_t *thread, helper *helpers)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     uint32_t count = 0;
     /* Fewer threads than asked for go through the same steps. */
     while (count + 1 < b->view->threads && (count + 1) * b->claim_steps < b->count && walkers[count + 1].scratch) {
         helpers[count] = (helper){b, &walkers[count + 1]};
-        if (stk_fault(STK_FAULT_THREAD_CREATE) || pthread_create(&thread[count], NULL, help, &helpers[count])) break;
+        if (stk_thread_start(&thread[count], help, &helpers[count])) break;
         count++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return count;
 }
 

@@ -1,7 +1,7 @@
 /* remote.c - one source for many threads: what comes back is handed to the group that it belongs to. */
 #include "engine/remote.h"
 
-#include "base/clock.h"
+#include "base/thread.h"
 
 enum { FILE_THREADS = 4 };
 static const stk_ns LOOK_NS = 100 * STK_MS; /* how soon a thread that waits notices that it should stop */
@@ -107,11 +107,7 @@ stk_status stk_remote_source(stk_remote *remote, stk_source **source, stk_error 
 void stk_remote_group_init(stk_remote_group *group)
 {
     *group = (stk_remote_group){0};
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&group->came, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_condition_init(&group->came);
 }
 
 void stk_remote_group_deinit(stk_remote_group *group)
@@ -143,7 +139,7 @@ static void leave_group(stk_remote_group *group, stk_remote_request *r)
 /* One that has finished, waiting for it until `at`. */
 static stk_request *take(stk_remote *remote, stk_remote_group *group, stk_ns at)
 {
-    const struct timespec until = {.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
+    const struct timespec until = stk_timespec(at);
     pthread_mutex_lock(&remote->lock);
     int timed_out = 0;
     while (!group->finished && !timed_out) timed_out = pthread_cond_timedwait(&group->came, &remote->lock, &until);

@@ -2,12 +2,11 @@
 #include "engine/serving_core.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/thread.h"
 
 /* How long those that come back wait for each other, so that the engine is opened once for all of them. */
 #define COME_BACK_NS (2 * STK_S)
@@ -149,12 +148,7 @@ static void start_opening(stk_serving *s)
     s->status = STK_OK;
     atomic_store(&s->done, false);
     snprintf(s->words, sizeof s->words, "for the engine to open its data");
-    /* Signals belong to the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int code = pthread_create(&s->thread, NULL, run_open, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int code = stk_thread_start(&s->thread, run_open, s);
     s->opening = code == 0;
     if (s->opening) return;
     stk_error error;

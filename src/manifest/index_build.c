@@ -9,12 +9,8 @@
 #include "manifest/index_build.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 
-#include "base/clock.h"
-#include "base/fault.h"
+#include "base/thread.h"
 #include "manifest/index_ids.h"
 
 enum { TASKS_PER_THREAD = 4, REPORT_EVERY_RECORDS = 1 << 18 };
@@ -111,15 +107,11 @@ static stk_status start_workers(build_pool *p, int count, stk_error *err)
 {
     p->thread = stk_alloc_array(STK_TAG_INDEX, (size_t)count, sizeof *p->thread);
     if (!p->thread) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the threads of the index");
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = 0;
     while (!code && p->thread_count < count) {
-        code = stk_fault(STK_FAULT_THREAD_CREATE) ? EAGAIN : pthread_create(&p->thread[p->thread_count], NULL, run_worker, p);
+        code = stk_thread_start(&p->thread[p->thread_count], run_worker, p);
         if (!code) p->thread_count++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     /* Fewer threads than asked for make the same index. */
     return p->thread_count ? STK_OK : stk_fail(err, STK_ERR_SYSTEM, "cannot start a thread for the index");
 }
@@ -191,8 +183,7 @@ static stk_status run_round(build_pool *p, bool *at_end, stk_error *err)
     pool_task *const unused = done || *at_end ? NULL : find_task(p, TASK_FREE);
     const bool idle = !done && !unused && !find_task(p, TASK_WAITING) && !find_task(p, TASK_MAKING);
     if (failed == STK_OK && !done && !unused && !idle) {
-        const stk_ns at = stk_now() + REPORT_EVERY_NS;
-        const struct timespec until = {.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
+        const struct timespec until = stk_timespec(stk_now() + REPORT_EVERY_NS);
         pthread_cond_timedwait(&p->done, &p->lock, &until);
     }
     pthread_mutex_unlock(&p->lock);
@@ -257,11 +248,7 @@ static stk_status pool_init(build_pool *p, const stk_build *build, uint64_t reco
     p->task_count = build->spec->threads > 0 ? (uint32_t)build->spec->threads * TASKS_PER_THREAD : 1;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_condition_init(&p->done);
     p->task = stk_alloc_array(STK_TAG_INDEX, p->task_count, sizeof *p->task);
     if (build->part == STK_INDEX_MEDIA) p->shared.cache = stk_media_cache_create();
     if (!p->task || (build->part == STK_INDEX_MEDIA && !p->shared.cache))

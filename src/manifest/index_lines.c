@@ -3,12 +3,9 @@
  * An array cannot be cut without reading it from its start: it is one piece.  Not here: what a record is (split.c). */
 #include "manifest/index_lines.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
-#include "base/clock.h"
-#include "base/fault.h"
+#include "base/thread.h"
 
 enum { PIECE_BYTES = 8 << 20, WRITTEN_AT_ONCE = 1024, STOP_EVERY_RECORDS = 4096 };
 static const stk_ns REPORT_EVERY_NS = 200 * STK_MS;
@@ -99,8 +96,7 @@ static stk_status watch(scan *s, stk_error *err)
     stk_status status = STK_OK;
     pthread_mutex_lock(&s->lock);
     while (s->running) {
-        const stk_ns at = stk_now() + REPORT_EVERY_NS;
-        const struct timespec until = {.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
+        const struct timespec until = stk_timespec(stk_now() + REPORT_EVERY_NS);
         if (pthread_cond_timedwait(&s->ended, &s->lock, &until) == 0 || status < 0) continue;
         pthread_mutex_unlock(&s->lock);
         status = report(s, err);
@@ -115,17 +111,12 @@ static stk_status scan_all(scan *s, int threads, stk_error *err)
 {
     pthread_t *const thread = stk_alloc_array(STK_TAG_INDEX, (size_t)threads + 1, sizeof *thread);
     if (!thread) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the threads of the index");
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int count = 0;
     pthread_mutex_lock(&s->lock);
-    while (count < threads && (uint64_t)count < s->piece_count && !stk_fault(STK_FAULT_THREAD_CREATE) &&
-           pthread_create(&thread[count], NULL, run_thread, s) == 0)
+    while (count < threads && (uint64_t)count < s->piece_count && stk_thread_start(&thread[count], run_thread, s) == 0)
         count++;
     s->running = count;
     pthread_mutex_unlock(&s->lock);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (count == 0) scan_pieces(s); /* without threads, or when none can be had */
     stk_status status = watch(s, err);
     for (int i = 0; i < count; i++) pthread_join(thread[i], NULL);
@@ -194,11 +185,7 @@ stk_status stk_lines_build(const stk_build *build, stk_error *err)
 {
     scan s = {.build = build};
     pthread_mutex_init(&s.lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s.ended, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_condition_init(&s.ended);
     stk_status status = prepare(&s, err);
     if (status == STK_OK) status = report(&s, err);
     if (status == STK_OK) status = scan_all(&s, build->spec->threads, err);

@@ -8,13 +8,12 @@
 #include "source/credentials.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "source/credential_chain.h"
 
 enum {
@@ -183,11 +182,7 @@ static void *ask_for_ever(void *context)
 
 static stk_status start(stk_provider *p, stk_error *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the program's */
-    const int failed = pthread_create(&p->thread, NULL, ask_for_ever, p);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int failed = stk_thread_start(&p->thread, ask_for_ever, p);
     p->has_thread = !failed;
     if (!failed) {
         pthread_setname_np(p->thread, "stk-credentials");

@@ -12,13 +12,12 @@
 
 #include <curl/curl.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/thread.h"
 #include "source/url.h"
 
 enum {
@@ -99,7 +98,6 @@ static void meet_socket(stk_http *h, int fd)
     }
     h->watched[fd] = OURS;
 }
-
 
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
@@ -399,7 +397,7 @@ static int wait_for_events(stk_http *h, struct epoll_event *event, stk_ns until)
     stk_ns wait_ns = deadline == STK_FOREVER ? -1 : deadline - stk_now();
     if (deadline != STK_FOREVER && wait_ns < 0) wait_ns = 0;
     if (!h->millis) {
-        const struct timespec wait = {.tv_sec = (time_t)(wait_ns / STK_S), .tv_nsec = (long)(wait_ns % STK_S)};
+        const struct timespec wait = stk_timespec(wait_ns);
         const int count = epoll_pwait2(h->epoll, event, EVENTS, wait_ns < 0 ? NULL : &wait, NULL);
         if (count >= 0 || errno != ENOSYS) return count;
         h->millis = true;

@@ -14,11 +14,8 @@
 #include "source/source.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 
-#include "base/clock.h"
-#include "base/fault.h"
+#include "base/thread.h"
 #include "source/backend.h"
 #include "source/kept.h"
 #include "source/store.h"
@@ -193,7 +190,7 @@ static struct timespec deadline_in(stk_ns wait_ns)
 {
     const stk_ns now = stk_now();
     const stk_ns at = wait_ns > INT64_MAX - now ? INT64_MAX : now + wait_ns;
-    return (struct timespec){.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
+    return stk_timespec(at);
 }
 
 /* Part of a tar, for a thread. */
@@ -323,27 +320,12 @@ static void *run_thread(void *context)
 
 /* --- life --- */
 
-static void init_condition(pthread_cond_t *condition)
-{
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
-
 static stk_status start_thread(stk_source *s, stk_error *err)
 {
     thread_start *const start = stk_alloc(STK_TAG_SOURCE, sizeof *start);
     if (!start) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a source");
     *start = (thread_start){s, s->thread_count};
-    /* Signals belong to the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int code = stk_fault(STK_FAULT_THREAD_CREATE) ? EAGAIN
-                                                        : pthread_create(&s->thread[s->thread_count], NULL, run_thread, start);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int code = stk_thread_start(&s->thread[s->thread_count], run_thread, start);
     if (code) {
         stk_free(start);
         errno = code;
@@ -376,9 +358,9 @@ stk_status stk_source_open(stk_source **out, const stk_source_config *config, st
     if (!s) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a source");
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->store_lock, NULL);
-    init_condition(&s->work);
-    init_condition(&s->finish);
-    init_condition(&s->pause);
+    stk_condition_init(&s->work);
+    stk_condition_init(&s->finish);
+    stk_condition_init(&s->pause);
     s->thread = stk_alloc_array(STK_TAG_SOURCE, (size_t)threads, sizeof *s->thread);
     s->reading = stk_alloc_array(STK_TAG_SOURCE, (size_t)threads, sizeof *s->reading);
     stk_status status = STK_OK;

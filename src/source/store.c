@@ -9,10 +9,9 @@
 #include "source/store_core.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/resource.h>
 
-#include "base/fault.h"
+#include "base/thread.h"
 
 /* Measured (tests/source/test_store_memory.c), with room.  A request took 84 KB, of which 64 KiB are libcurl's receive buffer, and
  * 183 KB with TLS; a loop 0.2 MB, and 1.2 MB with the system's certificates. */
@@ -298,11 +297,7 @@ static stk_status open_loop(stk_loop *l, stk_store *s, const stk_patience *patie
     STK_TRY(stk_signer_create(&l->signer, err));
     const stk_http_config config = {.limit = l->patience.limit, .idle_s = s->config.endpoint ? 30 : 4, .events = stk_store_events};
     STK_TRY(stk_http_open(&l->http, &config, err));
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int code = stk_fault(STK_FAULT_THREAD_CREATE) ? EAGAIN : pthread_create(&l->thread, NULL, run_loop, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int code = stk_thread_start(&l->thread, run_loop, l);
     if (code) {
         errno = code;
         return stk_fail_errno(err, "cannot start a thread for network input");

@@ -1,6 +1,8 @@
 /* store_call.c - reads, lists and puts that wait: blocking calls made of the same jobs. */
 #include "source/store_core.h"
 
+#include "base/thread.h"
+
 static const stk_ns LOOK_NS = 100 * STK_MS; /* how soon a call that waits notices that it should stop */
 enum { PAGE_BYTES = 8 << 20, QUERY_BYTES = 8192, PAGES = 1 << 20 };
 #define MOST_PUT_BYTES ((uint64_t)5 << 30)
@@ -20,8 +22,7 @@ static void wait_for(stk_store *s, stk_call *call, stk_request *r)
     bool (*const stopped)(void *context) = s->config.stopped;
     pthread_mutex_lock(&call->lock);
     while (!call->done) {
-        const stk_ns at = stk_now() + LOOK_NS;
-        const struct timespec until = {.tv_sec = (time_t)(at / STK_S), .tv_nsec = (long)(at % STK_S)};
+        const struct timespec until = stk_timespec(stk_now() + LOOK_NS);
         if (!stopped || stk_request_cancelled(r)) pthread_cond_wait(&call->change, &call->lock);
         else pthread_cond_timedwait(&call->change, &call->lock, &until);
         if (call->done || !stopped || stk_request_cancelled(r)) continue;
@@ -40,11 +41,7 @@ static stk_status call_store(stk_store *s, stk_call *call, stk_request *r)
     r->work = call;
     r->error.status = STK_OK;
     pthread_mutex_init(&call->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&call->change, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    stk_condition_init(&call->change);
     call->done = false;
     stk_store_submit(s, r);
     wait_for(s, call, r);
