@@ -174,6 +174,15 @@ static void raise_value(stk_cache *c, const char *from, int value, uint64_t size
     stk_cache_room_subtract(&c->room, failed ? value : from[0] - '0', stk_cache_blocks(size_bytes));
 }
 
+/* Go behind the first bytes of the pieces. */
+static void pass_pieces(struct iovec **piece, int *pieces, size_t bytes)
+{
+    for (; *pieces && bytes >= (*piece)->iov_len; (*pieces)--) bytes -= (*piece)++->iov_len;
+    if (!*pieces) return;
+    (*piece)->iov_base = (char *)(*piece)->iov_base + bytes;
+    (*piece)->iov_len -= bytes;
+}
+
 /* Read what there is into the pieces; a short file gives less.  < 0: errno. */
 static ssize_t read_pieces(int fd, struct iovec *piece, int pieces)
 {
@@ -184,16 +193,7 @@ static ssize_t read_pieces(int fd, struct iovec *piece, int pieces)
         if (got < 0) return -1;
         if (got == 0) break;
         all += got;
-        size_t left_bytes = (size_t)got;
-        while (pieces && left_bytes >= piece->iov_len) {
-            left_bytes -= piece->iov_len;
-            piece++;
-            pieces--;
-        }
-        if (pieces) {
-            piece->iov_base = (char *)piece->iov_base + left_bytes;
-            piece->iov_len -= left_bytes;
-        }
+        pass_pieces(&piece, &pieces, (size_t)got);
     }
     return all;
 }
@@ -272,16 +272,7 @@ static bool write_pieces(int fd, struct iovec *piece, int pieces)
         const ssize_t got = stk_fault(STK_FAULT_CACHE_WRITE) ? (errno = ENOSPC, -1) : writev(fd, piece, pieces);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return false;
-        size_t left_bytes = (size_t)got;
-        while (pieces && left_bytes >= piece->iov_len) {
-            left_bytes -= piece->iov_len;
-            piece++;
-            pieces--;
-        }
-        if (pieces) {
-            piece->iov_base = (char *)piece->iov_base + left_bytes;
-            piece->iov_len -= left_bytes;
-        }
+        pass_pieces(&piece, &pieces, (size_t)got);
     }
     return true;
 }
