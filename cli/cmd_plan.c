@@ -212,14 +212,11 @@ static json_t *counts_json(const stk_plan_view *view, const stk_plan_counts *c)
     stk_plan_info info;
     stk_plan_info_get(view, &info);
     json_t *const root = json_pack("{s:i}", "schema", 1);
-    const struct {
-        const char *name;
-        uint64_t value;
-    } counts[] = {{"steps", c->steps}, {"ranks", info.world}, {"rows", c->rows}, {"epoch_rows", c->epoch_rows}, {"samples", c->samples}, {"tokens", c->tokens},
-                  {"visual_tokens", c->visual_tokens}, {"supervised_tokens", c->supervised_tokens}, {"images", c->images},
-                  {"filler_rows", c->filler_rows}, {"room_tokens", c->room_tokens}, {"media_bytes", c->media_bytes},
-                  {"record_bytes", c->record_bytes}, {"largest_micro_bytes", c->largest_micro_bytes}, {"not_selected", c->not_selected}};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) json_object_set_new(root, counts[i].name, count(counts[i].value));
+    json_object_set_new(root, "steps", count(c->steps));
+    json_object_set_new(root, "ranks", count(info.world));
+#define PUT(member) json_object_set_new(root, #member, count(c->member));
+    STK_PLAN_COUNT_MAP(PUT)
+#undef PUT
     json_object_set_new(root, "epoch_steps", json_real(c->epoch_steps));
     json_object_set_new(root, "fill", json_real(part(c->tokens, c->room_tokens)));
     json_object_set_new(root, "step_supervised_tokens",

@@ -151,30 +151,9 @@ static json_t *summary_json(const stk_index_summary *s)
 {
     json_t *const o = json_object(), *const unusable = json_object(), *const lengths = json_array();
     json_object_set_new(o, "name", text_of(s->name));
-    const struct {
-        const char *name;
-        uint64_t value;
-    } counts[] = {{"records", s->records},
-                  {"usable", s->usable},
-                  {"excluded", s->excluded},
-                  {"not_selected", s->not_selected},
-                  {"blank_lines", s->blank_lines},
-                  {"images", s->images},
-                  {"text_tokens", s->text_tokens},
-                  {"visual_tokens", s->visual_tokens},
-                  {"supervised_tokens", s->supervised_tokens},
-                  {"media_bytes", s->media_bytes},
-                  {"max_tokens", s->max_tokens},
-                  {"alpha", s->alpha},
-                  {"grey16", s->grey16},
-                  {"animated", s->animated},
-                  {"turned", s->turned},
-                  {"records_parsed", s->records_parsed},
-                  {"media_headers_read", s->media_headers_read},
-                  {"texts_encoded", s->texts_encoded},
-                  {"lines_found", s->lines_found}};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        json_object_set_new(o, counts[i].name, count(counts[i].value));
+#define PUT(member) json_object_set_new(o, #member, count(s->member));
+    STK_INDEX_COUNT_MAP(PUT)
+#undef PUT
     for (int b = 0; b < STK_INDEX_HISTOGRAM_BUCKETS; b++)
         json_array_append_new(lengths, count(s->length_histogram[b]));
     json_object_set_new(o, "length_histogram", lengths);

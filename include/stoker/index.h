@@ -78,6 +78,12 @@ typedef struct stk_index_summary {
     uint64_t lines_found; /* records that were scanned for it now; 0: the lines were there */
 } stk_index_summary;
 
+/* The numbers of a summary that reports give by their names, in their order: X(member). */
+#define STK_INDEX_COUNT_MAP(X)                                                                            \
+    X(records) X(usable) X(excluded) X(not_selected) X(blank_lines) X(images) X(text_tokens)              \
+    X(visual_tokens) X(supervised_tokens) X(media_bytes) X(max_tokens) X(alpha) X(grey16)                 \
+    X(animated) X(turned) X(records_parsed) X(media_headers_read) X(texts_encoded) X(lines_found)
+
 typedef struct stk_index_report stk_index_report;
 
 /* Bring the index of all data sets up to date: builds what is missing, rebuilds what its key no longer fits, resumes

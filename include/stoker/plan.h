@@ -88,6 +88,11 @@ typedef struct stk_plan_counts {
     double least_cost, most_cost; /* of a step, a row of it, over the mean of all rows: how even the steps are */
 } stk_plan_counts;
 
+/* The numbers that reports give by their names, behind steps and ranks: X(member). */
+#define STK_PLAN_COUNT_MAP(X)                                                                             \
+    X(rows) X(epoch_rows) X(samples) X(tokens) X(visual_tokens) X(supervised_tokens) X(images)            \
+    X(filler_rows) X(room_tokens) X(media_bytes) X(record_bytes) X(largest_micro_bytes) X(not_selected)
+
 /* Go through all steps, on the threads of the option workers, and sum up.  Takes 8 bytes a step of memory, and some of each thread, whatever the
  * length of the run.  listener may be NULL.  Afterwards the counts of the data sets are known. */
 STK_API STK_MUST_USE stk_status stk_plan_sum(stk_plan_view *view, const stk_plan_listener *listener, stk_plan_counts *counts, stk_error *err);

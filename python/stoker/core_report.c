@@ -98,25 +98,9 @@ static PyObject *unusable(const stk_index_summary *s)
 
 static PyObject *summary(const stk_index_summary *s)
 {
-    const number numbers[] = {{"records", s->records},
-                              {"usable", s->usable},
-                              {"excluded", s->excluded},
-                              {"not_selected", s->not_selected},
-                              {"blank_lines", s->blank_lines},
-                              {"images", s->images},
-                              {"text_tokens", s->text_tokens},
-                              {"visual_tokens", s->visual_tokens},
-                              {"supervised_tokens", s->supervised_tokens},
-                              {"media_bytes", s->media_bytes},
-                              {"max_tokens", s->max_tokens},
-                              {"alpha", s->alpha},
-                              {"grey16", s->grey16},
-                              {"animated", s->animated},
-                              {"turned", s->turned},
-                              {"records_parsed", s->records_parsed},
-                              {"media_headers_read", s->media_headers_read},
-                              {"texts_encoded", s->texts_encoded},
-                              {"lines_found", s->lines_found}};
+#define NUMBER(member) {#member, s->member},
+    const number numbers[] = {STK_INDEX_COUNT_MAP(NUMBER)};
+#undef NUMBER
     PyObject *const dict = PyDict_New();
     const bool done =
         dict && put(dict, "name", core_text(s->name)) && put_numbers(dict, numbers, COUNT(numbers)) &&
@@ -224,22 +208,9 @@ static PyObject *plan_counts(const stk_plan_view *view, const stk_plan_counts *c
 {
     stk_plan_info info;
     stk_plan_info_get(view, &info);
-    const number numbers[] = {{"schema", 1},
-                              {"steps", c->steps},
-                              {"ranks", info.world},
-                              {"rows", c->rows},
-                              {"epoch_rows", c->epoch_rows},
-                              {"samples", c->samples},
-                              {"tokens", c->tokens},
-                              {"visual_tokens", c->visual_tokens},
-                              {"supervised_tokens", c->supervised_tokens},
-                              {"images", c->images},
-                              {"filler_rows", c->filler_rows},
-                              {"room_tokens", c->room_tokens},
-                              {"media_bytes", c->media_bytes},
-                              {"record_bytes", c->record_bytes},
-                              {"largest_micro_bytes", c->largest_micro_bytes},
-                              {"not_selected", c->not_selected}};
+#define NUMBER(member) {#member, c->member},
+    const number numbers[] = {{"schema", 1}, {"steps", c->steps}, {"ranks", info.world}, STK_PLAN_COUNT_MAP(NUMBER)};
+#undef NUMBER
     const stk_plan_range *const range = &c->step_supervised_tokens;
     PyObject *const dict = PyDict_New();
     const bool done =
