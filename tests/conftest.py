@@ -38,6 +38,18 @@ def build():
 
 
 @pytest.fixture(scope="session")
+def config(source):
+    """The configuration of the sample set."""
+    return source / "examples/sample/stoker.yaml"
+
+
+@pytest.fixture(scope="session")
+def index_dir(tmp_path_factory):
+    """Where the index of the sample set is kept while tests run."""
+    return tmp_path_factory.mktemp("index")
+
+
+@pytest.fixture(scope="session")
 def stoker(build):
     """Run the command line: ``stoker("index", path, status=0)`` gives the completed process, text captured."""
     program = build / "cli" / "stoker"

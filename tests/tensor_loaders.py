@@ -2,16 +2,6 @@
 import pytest
 
 
-@pytest.fixture(scope="session")
-def config(source):
-    return source / "examples/sample/stoker.yaml"
-
-
-@pytest.fixture(scope="session")
-def index_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("index")
-
-
 @pytest.fixture
 def load(config, index_dir):
     """Open a loader of a class, stoker.torch.Loader unless told; closed at the end."""

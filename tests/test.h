@@ -77,6 +77,16 @@ static inline const char *test_folder(void)
     return test_folder_path;
 }
 
+/* Write a file of that folder.  Its path, until the next call. */
+static inline const char *test_write(const char *name, const char *text)
+{
+    static char path[600];
+    snprintf(path, sizeof path, "%s/%s", test_folder(), name);
+    FILE *const file = fopen(path, "wb");
+    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
+    return path;
+}
+
 /* The folder tests/ of the source tree: meson sets it. */
 static inline const char *test_source_folder(void)
 {

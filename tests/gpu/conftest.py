@@ -1,1 +1,1 @@
-from tensor_loaders import config, index_dir, load  # noqa: F401
+from tensor_loaders import load  # noqa: F401

@@ -9,14 +9,6 @@
 
 static stk_tokenizer *tokenizer;
 
-static void write_file(const char *name, const char *text)
-{
-    char path[400];
-    snprintf(path, sizeof path, "%s/%s", test_folder(), name);
-    FILE *const file = fopen(path, "wb");
-    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
-}
-
 static const char config3[] = "{\"model_type\": \"qwen3_vl\", \"vision_config\": {\"patch_size\": 16}}";
 static const char pixels3[] =
     "{\"size\": {\"shortest_edge\": 65536, \"longest_edge\": 16777216}, \"patch_size\": 16, "
@@ -39,7 +31,7 @@ static stk_status read_with(stk_model *model, const char *file, const char *from
         if (at)
             snprintf(text, sizeof text, "%.*s%s%s", (int)(at - files[i].text), files[i].text, to,
                      at + strlen(from));
-        write_file(files[i].name, at ? text : files[i].text);
+        test_write(files[i].name, at ? text : files[i].text);
     }
     return stk_model_read(model, test_folder(), tokenizer, err);
 }
@@ -69,9 +61,9 @@ static void the_families_numbers_are_read(void)
     CHECK(m.mrope_per_frame && m.image_mean[0] == 0.5 && m.image_std[2] == 0.5);
     CHECK(m.ids.image_pad > 0 && m.ids.end_of_text > 0);
 
-    write_file("config.json",
+    test_write("config.json",
                "{\"model_type\": \"qwen2_5_vl\", \"vision_config\": {\"tokens_per_second\": 2}}");
-    write_file(
+    test_write(
         "preprocessor_config.json",
         "{\"min_pixels\": 3136, \"max_pixels\": 12845056, \"patch_size\": 14, \"temporal_patch_size\": 2, "
         "\"merge_size\": 2, \"image_mean\": [0.48145466, 0.4578275, 0.40821073], "

@@ -7,14 +7,6 @@
 
 #include "engine/run_rules.h"
 
-static void write_file(const char *name, const char *text)
-{
-    char path[400];
-    snprintf(path, sizeof path, "%s/%s", test_folder(), name);
-    FILE *const file = fopen(path, "wb");
-    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
-}
-
 static void make_folder(const char *name)
 {
     char path[400];
@@ -30,10 +22,10 @@ static stk_options read_config(const char *text)
     make_folder("conf");
     make_folder("conf/more");
     make_folder("conf/empty");
-    write_file("conf/a.jsonl", "{}\n");
-    write_file("conf/b.jsonl", "{}\n");
-    write_file("conf/more/c.jsonl", "{}\n");
-    write_file("conf/run.yaml", text);
+    test_write("conf/a.jsonl", "{}\n");
+    test_write("conf/b.jsonl", "{}\n");
+    test_write("conf/more/c.jsonl", "{}\n");
+    test_write("conf/run.yaml", text);
     snprintf(path, sizeof path, "%s/conf/run.yaml", test_folder());
     stk_options options = STK_OPTIONS_INIT;
     CHECK_OK(stk_options_read(&options, path, &err), err);

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+
 def pytest_collection_modifyitems(items):
     """Without Python's headers Meson leaves the extension out."""
     if importlib.util.find_spec("stoker") is None or importlib.util.find_spec("stoker._core") is None:
@@ -22,16 +23,6 @@ def pytest_collection_modifyitems(items):
 def package():
     import stoker
     return stoker
-
-
-@pytest.fixture(scope="session")
-def config(source):
-    return source / "examples/sample/stoker.yaml"
-
-
-@pytest.fixture(scope="session")
-def index_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("index")
 
 
 @pytest.fixture(params=["inprocess", "process"])

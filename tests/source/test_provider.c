@@ -14,14 +14,6 @@ enum { THREADS = 16, ROUNDS = 5 };
 
 static stk_error err;
 
-static void write_file(const char *name, const char *text, mode_t mode)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", test_folder(), name);
-    FILE *const file = fopen(path, "w");
-    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0 && chmod(path, mode) == 0);
-}
-
 /* A credential_process that leaves a mark for each time it runs, takes its time, and gives new credentials
  * each time. */
 static void set_up(void)
@@ -31,14 +23,14 @@ static void set_up(void)
     setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
     setenv("AWS_CONFIG_FILE", "~/config", 1);
     snprintf(text, sizeof text, "[default]\ncredential_process = %s/process\n", test_folder());
-    write_file("config", text, 0644);
+    test_write("config", text);
     snprintf(text, sizeof text,
              "#!/bin/sh\necho run >> %s/runs\nsleep 0.05\n"
              "echo '{\"Version\": 1, \"AccessKeyId\": \"A'$$'\", \"SecretAccessKey\": \"S\", \"Expiration\": "
              "\"2100-01-01T00:00:00Z\"}'\n",
              test_folder());
-    write_file("process", text, 0755);
-    write_file("runs", "", 0644);
+    CHECK(chmod(test_write("process", text), 0755) == 0);
+    test_write("runs", "");
 }
 
 static size_t runs(void)

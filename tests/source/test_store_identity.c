@@ -3,14 +3,6 @@
 
 #include <sys/stat.h>
 
-static void write_file(const char *name, const char *text, mode_t mode)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", test_folder(), name);
-    FILE *const file = fopen(path, "w");
-    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0 && chmod(path, mode) == 0);
-}
-
 /* A profile whose program gives KEY1, then KEY2, and so on. */
 static void make_profile(void)
 {
@@ -20,14 +12,14 @@ static void make_profile(void)
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
     setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
     snprintf(text, sizeof text, "[default]\ncredential_process = %s/process\n", test_folder());
-    write_file("config", text, 0644);
+    test_write("config", text);
     snprintf(text, sizeof text,
              "#!/bin/sh\necho run >> %s/runs\n"
              "echo '{\"Version\": 1, \"AccessKeyId\": \"KEY'$(wc -l < %s/runs)'\", \"SecretAccessKey\": \"S\", \"SessionToken\": \"T\", "
              "\"Expiration\": \"2100-01-01T00:00:00Z\"}'\n",
              test_folder(), test_folder());
-    write_file("process", text, 0755);
-    write_file("runs", "", 0644);
+    CHECK(chmod(test_write("process", text), 0755) == 0);
+    test_write("runs", "");
 }
 
 static void open_signing(fetcher *f, const server *s)

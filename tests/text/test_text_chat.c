@@ -250,15 +250,6 @@ static void digests_tell_templates_apart(void)
 /* --- a checkpoint's own template
  * ------------------------------------------------------------------------------- */
 
-static const char *write_file(const char *name, const char *text)
-{
-    static char path[600];
-    snprintf(path, sizeof path, "%s/%s", test_folder(), name);
-    FILE *const file = fopen(path, "w");
-    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
-    return path;
-}
-
 static void expect_no_template(const char *words)
 {
     stk_template *t = (stk_template *)&err;
@@ -273,20 +264,20 @@ static void expect_no_template(const char *words)
 static void an_unknown_template_is_refused_with_the_words_to_fix_it(void)
 {
     expect_no_template("no chat template");
-    write_file("tokenizer_config.json", "{\"chat_template\": \"{{ messages }}\"}");
+    test_write("tokenizer_config.json", "{\"chat_template\": \"{{ messages }}\"}");
     expect_no_template("declare its turn format");
     CHECK_HAS(err.file, "tokenizer_config.json");
-    write_file("tokenizer_config.json",
+    test_write("tokenizer_config.json",
                "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"x\"}]}");
     expect_no_template("no chat template");
-    write_file("tokenizer_config.json", "{\"chat_template\": 7}");
+    test_write("tokenizer_config.json", "{\"chat_template\": 7}");
     expect_no_template("neither");
-    write_file("tokenizer_config.json", "{\"chat_template\": ");
+    test_write("tokenizer_config.json", "{\"chat_template\": ");
     expect_no_template("not valid JSON");
-    write_file("chat_template.json", "{\"chat_template\": \"{{ other }}\"}");
+    test_write("chat_template.json", "{\"chat_template\": \"{{ other }}\"}");
     expect_no_template("sha256");
     CHECK_HAS(err.file, "chat_template.json");
-    write_file("chat_template.jinja", "{{ third }}\n");
+    test_write("chat_template.jinja", "{{ third }}\n");
     expect_no_template("sha256");
     CHECK_HAS(err.file, "chat_template.jinja");
 }
