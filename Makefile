@@ -33,6 +33,8 @@ help:
 	@echo 'make test        all tests that need only Debian packages and light Python packages'
 	@echo 'make test-all    also sanitizers, the second compiler, CPU levels, faults, the reference software'
 	@echo 'make test-s3     the S3 client against real servers and against faults by schedule (part of test-all)'
+	@echo 'make test-train  real training on Stoker: torch, Hugging Face, Megatron (part of test-all)'
+	@echo 'make test-ray    engines on a Ray cluster (part of test-all)'
 	@echo 'make test-gpu    pixels, pinned memory and streams on a CUDA device (GPU_PYTHON names an interpreter with torch for it)'
 	@echo 'make wheels      wheels of the Python package in $(BUILD)/wheels/, for each CPython from 3.10 to 3.13 that is there, tested'
 	@echo 'make bench       images and samples a second beside the reference processor and an expert pipeline'
@@ -80,8 +82,8 @@ test-python: build
 	@tools/install-deps test
 	STK_BUILD=$(abspath $(BUILD)) $(PYTHON) -m pytest -q -p no:cacheprovider tests
 
-.PHONY: test-all test-asan test-tsan test-clang test-levels test-faults test-reference test-s3
-test-all: test-levels test-asan test-tsan test-faults test-clang test-s3 test-wheel test-reference
+.PHONY: test-all test-asan test-tsan test-clang test-levels test-faults test-reference test-s3 test-train test-ray
+test-all: test-levels test-asan test-tsan test-faults test-clang test-s3 test-wheel test-reference test-train test-ray
 
 test-levels: build
 	STK_CPU=none $(MESON_TEST) -C $(BUILD) --no-suite checks
@@ -130,6 +132,18 @@ test-s3: build
 	@tools/install-deps s3
 	@ninja -C $(BUILD) tests/s3/store_probe
 	STK_BUILD=$(abspath $(BUILD)) STK_SCHEDULES=$(SCHEDULES) .venv-s3/bin/python -m pytest -q -p no:cacheprovider tests/s3
+
+# Trainers that people have, on CPUs; tests/train.  Bridge's releases want an environment of their own.
+TRAIN := .venv-train/bin/python
+test-train: build
+	@tools/install-deps train bridge
+	OMP_NUM_THREADS=1 STK_BUILD=$(abspath $(BUILD)) $(TRAIN) -m pytest -q -p no:cacheprovider tests/train
+	OMP_NUM_THREADS=1 STK_BUILD=$(abspath $(BUILD)) .venv-bridge/bin/python -m pytest -q -p no:cacheprovider tests/bridge
+
+# Clusters of several nodes on this machine; tests/ray.
+test-ray: build
+	@tools/install-deps train
+	OMP_NUM_THREADS=1 STK_BUILD=$(abspath $(BUILD)) $(TRAIN) -m pytest -q -p no:cacheprovider tests/ray
 
 # PYTHONS: the interpreters; test-wheel takes one.
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13
@@ -192,4 +206,4 @@ clean:
 	rm -rf build build-asan build-tsan build-faults build-clang build-fuzz
 
 distclean: clean
-	rm -rf .venv .venv-reference .venv-s3 .venv-wheel .venv-rivals .venv-conformance-*
+	rm -rf .venv .venv-*
