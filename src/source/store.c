@@ -98,14 +98,14 @@ static stk_ns attempt_deadline(const stk_loop *l, const stk_attempt *attempt)
     return quiet < whole ? quiet : whole;
 }
 
-/* 0: this piece is not to be asked for a second time. */
+/* 0: this piece is not to be asked for once more. */
 static stk_ns hedge_time(const stk_loop *l, const stk_piece *p)
 {
     const stk_attempt *const attempt = p->attempt[0];
-    if (!l->store->config.hedge || p->hedged || !attempt || attempt->first_byte || p->attempt[1]) return 0;
+    if (!l->store->config.hedge || p->hedges == STK_ATTEMPTS - 1 || !attempt || attempt->first_byte) return 0;
     if (p->job->kind != STK_JOB_GET || p->job->parted || stk_piece_wanted_bytes(p) > STK_PART_BYTES) return 0;
     const stk_ns late = l->lateness[attempt->size_class].p97_ns;
-    return late ? attempt->started + late : 0;
+    return late ? attempt->started + (p->hedges + 1) * late : 0;
 }
 
 static bool may_hedge(const stk_loop *l, stk_ns now)
@@ -116,7 +116,7 @@ static bool may_hedge(const stk_loop *l, stk_ns now)
 void stk_piece_watch(stk_loop *l, stk_piece *p)
 {
     stk_ns due = STK_FOREVER;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < STK_ATTEMPTS; i++) {
         const stk_ns deadline = p->attempt[i] ? attempt_deadline(l, p->attempt[i]) : STK_FOREVER;
         if (deadline < due) due = deadline;
     }
@@ -129,19 +129,19 @@ static void look_at_flying(stk_loop *l, stk_piece *p, stk_ns now)
 {
     const stk_ns hedge = hedge_time(l, p);
     if (hedge && hedge <= now) {
-        p->hedged = true;
+        p->hedges++;
         if (may_hedge(l, now)) {
             const stk_status status = stk_piece_launch(l, p, true);
             if (status < 0) return;
         }
     }
     bool late = false;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < STK_ATTEMPTS; i++) {
         if (!p->attempt[i] || attempt_deadline(l, p->attempt[i]) > now) continue;
         stk_attempt_close(l, p->attempt[i]);
         late = true;
     }
-    if (late && !p->attempt[0] && !p->attempt[1]) {
+    if (late && !stk_piece_is_asked(p)) {
         stk_piece_retry(l, p, STK_RETRY_SLOW, -1, "the store was silent for too long");
         return;
     }

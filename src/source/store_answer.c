@@ -63,12 +63,12 @@ static stk_stop learn_etag(stk_job *job, const stk_answer *a)
     return STK_STOP_NONE;
 }
 
-static void stop_rival(stk_loop *l, stk_attempt *attempt)
+static void stop_rivals(stk_loop *l, stk_attempt *attempt)
 {
     stk_piece *const p = attempt->piece;
-    stk_attempt *const rival = p->attempt[p->attempt[0] == attempt];
     if (attempt->is_hedge) l->metrics.hedges_won++;
-    if (rival) stk_attempt_close(l, rival);
+    for (int i = 0; i < STK_ATTEMPTS; i++)
+        if (p->attempt[i] && p->attempt[i] != attempt) stk_attempt_close(l, p->attempt[i]);
 }
 
 static stk_stop accept_object(stk_loop *l, stk_attempt *attempt)
@@ -104,7 +104,7 @@ static bool accept_head(stk_loop *l, stk_attempt *attempt)
     if (p->job->kind == STK_JOB_GET) stk_lateness_add(&l->lateness[attempt->size_class], late, &l->patience);
     stk_time_add(&l->metrics.first_byte, late);
     stk_pace_good(&l->pace, late, l->in_flight + 1 >= stk_pace_window(&l->pace));
-    stop_rival(l, attempt);
+    stop_rivals(l, attempt);
     return true;
 }
 
@@ -190,7 +190,7 @@ void stk_piece_retry(stk_loop *l, stk_piece *p, stk_retry kind, int64_t retry_af
     }
     /* To go on in the middle, the rest must be of the same object. */
     if (p->got_bytes < STK_RESUME_BYTES || !job->etag[0]) p->got_bytes = 0;
-    p->hedged = false;
+    p->hedges = 0;
     p->fresh = kind != STK_RETRY_THROTTLE && kind != STK_RETRY_CREDENTIALS;
     const bool throttle = kind == STK_RETRY_THROTTLE;
     stk_ns pause = stk_pause(&l->patience, throttle ? p->failures : p->failures - 1, &l->random);
@@ -204,7 +204,7 @@ void stk_piece_retry(stk_loop *l, stk_piece *p, stk_retry kind, int64_t retry_af
 static void ask_again(stk_loop *l, stk_piece *p, stk_retry kind)
 {
     l->metrics.retries[kind]++;
-    p->hedged = false;
+    p->hedges = 0;
     stk_piece_ready(l, p);
 }
 
@@ -533,13 +533,13 @@ static void on_end(void *user, stk_http_outcome outcome, const char *words, bool
     if (outcome == STK_HTTP_WHOLE && !attempt->accepted) stk_answer_body(&attempt->answer, (stk_bytes){attempt->room, attempt->room_bytes});
     const bool asked_region = attempt->asks_region;
     stk_attempt_close(l, attempt); /* its memory stays as it is until another takes it, which nothing below does before reading it */
-    if ((p->attempt[0] || p->attempt[1]) && !is_terminal(attempt, outcome)) { /* a rival is still under way */
+    if (stk_piece_is_asked(p) && !is_terminal(attempt, outcome)) { /* a rival is still under way */
         if (outcome == STK_HTTP_WHOLE && (attempt->answer.status == 503 || attempt->answer.status == 429))
             stk_pace_throttled(&l->pace, attempt->started, stk_now());
         stk_piece_watch(l, p);
         return;
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < STK_ATTEMPTS; i++)
         if (p->attempt[i]) stk_attempt_close(l, p->attempt[i]);
     if (asked_region && outcome == STK_HTTP_WHOLE) {
         elsewhere(l, p, &attempt->answer);

@@ -172,7 +172,9 @@ stk_status stk_piece_launch(stk_loop *l, stk_piece *piece, bool hedge)
                             job->refused_status, "%s",
                             err.message);
     }
-    piece->attempt[piece->attempt[0] ? 1 : 0] = q.attempt;
+    int place = 0;
+    while (piece->attempt[place]) place++;
+    piece->attempt[place] = q.attempt;
     l->in_flight++;
     job->peer->in_flight++;
     l->metrics.requests++;

@@ -53,6 +53,8 @@ typedef enum stk_stop {
     STK_STOP_LONG     /* an error body without end */
 } stk_stop;
 
+enum { STK_ATTEMPTS = 3 }; /* of a piece at once: of a late hundredth, a ten thousandth has a late hedge too */
+
 /* One exchange of a piece. */
 struct stk_attempt {
     stk_attempt *next; /* of the free ones */
@@ -83,10 +85,10 @@ struct stk_piece {
     uint64_t got_bytes;
     int failures;               /* that failed */
     bool fresh;                 /* ask on a new connection */
-    bool hedged;                /* a second attempt was opened in this try */
+    int hedges;                 /* further attempts that were due in this try, opened or not */
     stk_ns due;                 /* when the loop must look at it */
     int heap_at;                /* -1: never */
-    stk_attempt *attempt[2];
+    stk_attempt *attempt[STK_ATTEMPTS]; /* the first of this try, and its hedges, which may outlive it */
 };
 
 /* A range that serves several requests (store_merge.c). */
@@ -122,6 +124,13 @@ struct stk_job {
 static inline uint64_t stk_piece_wanted_bytes(const stk_piece *piece)
 {
     return piece->end != STK_UNKNOWN_BYTES ? piece->end - piece->first : piece->job->request->capacity_bytes;
+}
+
+static inline bool stk_piece_is_asked(const stk_piece *piece)
+{
+    for (int i = 0; i < STK_ATTEMPTS; i++)
+        if (piece->attempt[i]) return true;
+    return false;
 }
 
 struct stk_loop {

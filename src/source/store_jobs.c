@@ -92,7 +92,8 @@ void stk_attempt_close(stk_loop *l, stk_attempt *attempt)
 {
     stk_piece *const p = attempt->piece;
     if (attempt->exchange) stk_http_stop(l->http, attempt->exchange);
-    p->attempt[p->attempt[1] == attempt] = NULL;
+    for (int i = 0; i < STK_ATTEMPTS; i++)
+        if (p->attempt[i] == attempt) p->attempt[i] = NULL;
     p->job->peer->in_flight--;
     l->in_flight--;
     attempt->next = l->free_attempts;
@@ -109,7 +110,7 @@ static void open_piece(stk_job *job, stk_piece *p, uint64_t first, uint64_t end)
 void stk_piece_drop(stk_loop *l, stk_piece *p)
 {
     stk_job *const job = p->job;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < STK_ATTEMPTS; i++)
         if (p->attempt[i]) stk_attempt_close(l, p->attempt[i]);
     if (p->state == STK_PIECE_READY) leave_ready(l, p);
     heap_remove(l, p);

@@ -229,6 +229,29 @@ static void what_is_late_is_asked_a_second_time(void)
     make_quick();
 }
 
+static bool late_twice_now_and_then(exchange *x)
+{
+    const int number = atoi(strrchr(x->path, '-') + 1);
+    if (number > 400 && number % 50 == 0 && x->nth < 2) server_wait(x, 10000);
+    return server_object(x);
+}
+
+static void a_late_hedge_is_hedged(void)
+{
+    quick.start = 16;
+    server *const s = server_start(late_twice_now_and_then, NULL);
+    fetcher f;
+    open_fetcher(&f, s, (stk_source_config){.hedge = true});
+    fetch_many(&f, 700, 2000);
+    const stk_source_metrics m = metrics_of(&f);
+    CHECK(m.hedges_won >= 1);
+    CHECK(m.hedges_sent > m.hedges_won);
+    CHECK(m.hedges_sent * 20 <= m.requests + 20);
+    close_fetcher(&f);
+    server_stop(s);
+    make_quick();
+}
+
 /* Late is what objects of the like take, also where only their room is known. */
 static void what_is_late_and_of_unknown_size_is_asked_a_second_time(void)
 {
@@ -309,6 +332,7 @@ int main(int argc, char **argv)
               TEST(a_connection_that_is_closed_at_rest_does_not_spin),
               TEST(a_connection_that_died_is_no_fault), TEST(smaller_priorities_are_asked_first),
               TEST(what_is_late_is_asked_a_second_time),
+              TEST(a_late_hedge_is_hedged),
               TEST(what_is_late_and_of_unknown_size_is_asked_a_second_time), TEST(every_request_comes_back_once_whatever_is_cancelled),
               TEST(close_does_not_wait_and_leaves_nothing));
 }
