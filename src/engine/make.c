@@ -330,7 +330,7 @@ static stk_status make_image(const stk_unit *unit, const stk_run *run, stk_maker
     const uint64_t key = stk_quarantine_key(request->address, facts->size_bytes, stk_survey_version(facts, request->etag));
     if (!stk_quarantine_begin(run->quarantine, maker->cell, key, request->address, decode_alone, &d)) {
         *reason = STK_REASON_CRASHED;
-        return stk_fail(err, STK_ERR_MEDIA, "decoding it crashed a process, and one of its own again: leave it out");
+        return stk_fail(err, STK_ERR_MEDIA, "decoding it crashed a process, and one of its own again, or never ended there: leave it out");
     }
     const stk_status status = decode(
         &d, stk_slot_patches(batch->slot, &batch->layout, &batch->recipe, planned->first_media + k), err);

@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -29,8 +30,8 @@ enum {
     CELL_BYTES = 256,       /* a cell is its thread's own, on its own cache lines */
     LOG_BYTES = CELL_COUNT * CELL_BYTES,
     LIST_BYTES_MAX = 16 << 20,
-    ALONE_SECONDS = 120, /* of CPU: what takes longer hangs, which is no better than a crash */
 };
+#define LOOK_NS (2 * STK_MS) /* how often a trial is looked at */
 
 struct stk_quarantine_cell {
     _Atomic uint64_t key; /* 0: nothing is in work */
@@ -46,6 +47,7 @@ typedef struct key_set {
 
 struct stk_quarantine {
     char *stem;
+    stk_ns alone_ns; /* of a trial */
     pthread_mutex_t lock; /* guards all below */
     bool opened;
     int fd;                    /* of the log; -1: none is kept */
@@ -206,12 +208,13 @@ static void append_to_list(const stk_quarantine *q, uint64_t key, int signal_num
 
 /* --- the object --- */
 
-stk_status stk_quarantine_create(stk_quarantine **out, const char *stem, stk_error *err)
+stk_status stk_quarantine_create(stk_quarantine **out, const char *stem, stk_ns alone_ns, stk_error *err)
 {
     *out = NULL;
     stk_quarantine *const q = stk_alloc(STK_TAG_ENGINE, sizeof *q);
     if (!q) return stk_fail(err, STK_ERR_NOMEM, "out of memory: the log of what is in work");
     q->fd = -1;
+    q->alone_ns = alone_ns;
     pthread_mutex_init(&q->lock, NULL);
     q->stem = stk_strdup(STK_TAG_ENGINE, stem);
     if (!q->stem) {
@@ -276,13 +279,12 @@ uint64_t stk_quarantine_key(stk_str address, uint64_t size_bytes, uint64_t mtime
 /* The child: the program's own handlers would run in it, and a core file of each crash helps nobody. */
 static _Noreturn void work_alone(void (*alone)(void *context), void *context, pid_t parent)
 {
-    static const int fatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS, SIGXCPU};
+    static const int fatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
     sigset_t none;
     sigemptyset(&none);
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) signal(fatal[i], SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    setrlimit(RLIMIT_CPU, &(struct rlimit){ALONE_SECONDS, ALONE_SECONDS});
     /* It has copies of all that its parent has open, a socket that others wait at among them: it must not live longer. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
@@ -290,15 +292,30 @@ static _Noreturn void work_alone(void (*alone)(void *context), void *context, pi
     _exit(0);
 }
 
+/* Until the child has ended, or its time is up: then it is killed, and how it ended is as if by an alarm.  What counts is the time that this
+ * process waits: when all of a job is stopped for a while, that is not the picture's. */
+static int wait_for(const stk_quarantine *q, pid_t child)
+{
+    int how = 0;
+    for (stk_ns waited = 0;; waited += LOOK_NS) {
+        const pid_t got = waitpid(child, &how, WNOHANG);
+        if (got == child) return how;
+        if (got < 0 && errno != EINTR) return 0; /* this program lets nobody wait for its children */
+        if (waited >= q->alone_ns) break;
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    }
+    kill(child, SIGKILL);
+    while (waitpid(child, &how, 0) < 0 && errno == EINTR) continue;
+    return SIGALRM;
+}
+
 /* The signal that ended the work in a child; 0: it came through. */
-static int try_alone(void (*alone)(void *context), void *context)
+static int try_alone(const stk_quarantine *q, void (*alone)(void *context), void *context)
 {
     const pid_t parent = getpid(), child = fork();
     if (child == 0) work_alone(alone, context, parent);
     if (child < 0) return 0; /* no process to be had: as if nothing were known */
-    int how;
-    while (waitpid(child, &how, 0) < 0)
-        if (errno != EINTR) return 0;
+    const int how = wait_for(q, child);
     /* A sanitizer ends a process by exit. */
     return WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how) ? SIGABRT : 0;
 }
@@ -322,7 +339,7 @@ bool stk_quarantine_begin(stk_quarantine *quarantine, stk_quarantine_cell *cell,
         const bool crashed = has(&q->crashed, key), suspect = has(&q->suspects, key);
         pthread_mutex_unlock(&q->lock);
         if (crashed) return false;
-        const int signal_number = suspect ? try_alone(alone, context) : 0;
+        const int signal_number = suspect ? try_alone(q, alone, context) : 0;
         if (suspect) {
             pthread_mutex_lock(&q->lock);
             drop(&q->suspects, key);

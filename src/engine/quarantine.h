@@ -3,7 +3,8 @@
  * Each thread that decodes writes what it works on into a small shared file (the log), which a crash leaves behind.
  * Who opens the same data next finds the log of a dead process, and holds what it names as suspect: it is decoded alone
  * in a child process first, when its turn comes.  What kills the child too is noted for good, and masked from then on
- * (architecture section 7); what does not was innocent.
+ * (architecture section 7); what does not was innocent.  A trial that does not come to an end is one that crashes: the child is
+ * killed, and the picture noted with SIGALRM (14).
  *
  *     STEM.stoker-work-0 ... -63   a log each, locked by its process; gone when its last cell is left
  *     STEM.stoker-crashed          text, a picture a line: key, signal, address; delete it to try them again
@@ -12,12 +13,15 @@
 #ifndef STK_ENGINE_QUARANTINE_H
 #define STK_ENGINE_QUARANTINE_H
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 typedef struct stk_quarantine stk_quarantine;
 
-/* stem: path that the names above begin with.  Nothing is opened before the first enter. */
-stk_status stk_quarantine_create(stk_quarantine **out, const char *stem, stk_error *err) STK_MUST_USE;
+#define STK_QUARANTINE_ALONE_NS (120 * STK_S)
+
+/* stem: path that the names above begin with; alone_ns: how long a trial may take.  Nothing is opened before the first enter. */
+stk_status stk_quarantine_create(stk_quarantine **out, const char *stem, stk_ns alone_ns, stk_error *err) STK_MUST_USE;
 void stk_quarantine_destroy(stk_quarantine *quarantine); /* NULL is fine; all cells have been left */
 
 /* A thread's place in the log, to be left by stk_quarantine_leave.  NULL: none is kept; the calls below take that. */

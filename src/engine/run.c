@@ -106,7 +106,7 @@ static stk_status prepare(stk_run *run, const stk_options *options, const stk_in
     STK_TRY(stk_rules_make(&run->rules, options, progress, err));
     run->stream = run->rules->stream;
     STK_TRY(find_stem(run, err));
-    STK_TRY(stk_quarantine_create(&run->quarantine, run->stem, err));
+    STK_TRY(stk_quarantine_create(&run->quarantine, run->stem, STK_QUARANTINE_ALONE_NS, err));
     STK_TRY(stk_tokenizer_open(&run->tokenizer, run->rules->model_folder, err));
     STK_TRY(stk_model_read(&run->model, run->rules->model_folder, run->tokenizer, err));
     run->max_tokens = options->max_tokens ? (uint32_t)options->max_tokens : run->model.max_tokens;

@@ -184,7 +184,7 @@ static stk_status view_image(stk_sample_view *v, uint32_t k, stk_bytes bytes, ui
     if (!image->rgb) return stk_fail(fault, STK_ERR_NOMEM, "out of memory: an image");
     viewing d = {.view = v, .media = media, .shown = &image->shown, .bytes = bytes, .rgb = image->rgb, .fault = fault};
     if (!stk_quarantine_begin(v->run->quarantine, v->cell, key, v->sample.media[k].address, decode, &d))
-        return stk_fail(fault, STK_ERR_MEDIA, "decoding it crashed a process, and one of its own again");
+        return stk_fail(fault, STK_ERR_MEDIA, "decoding it crashed a process, and one of its own again, or never ended there");
     decode(&d);
     stk_quarantine_end(v->cell);
     if (d.status == STK_OK) image->shown.rgb = image->rgb;

@@ -300,7 +300,7 @@ static stk_status decode(survey_worker *w, stk_survey_media *media, stk_bytes by
     const uint64_t key = stk_quarantine_key(media->address, media->facts.size_bytes,
                                             stk_survey_version(&media->facts, stk_str_of(media->etag)));
     if (!stk_quarantine_begin(w->run->quarantine, w->cell, key, media->address, try_decode, &t)) {
-        lacks(media, STK_REASON_CRASHED, "decoding it crashed a process, and one of its own again: leave it out");
+        lacks(media, STK_REASON_CRASHED, "decoding it crashed a process, and one of its own again, or never ended there: leave it out");
         return STK_OK;
     }
     try_decode(&t);

@@ -11,6 +11,7 @@
 
 static char stem[600];
 static int *calls; /* of the work below, in all processes */
+static stk_ns alone_ns = STK_QUARANTINE_ALONE_NS;
 
 static void innocent(void *context)
 {
@@ -23,6 +24,20 @@ static void guilty(void *context)
     (void)context;
     ++*calls;
     raise(SIGSEGV);
+}
+
+static void endless(void *context)
+{
+    (void)context;
+    ++*calls;
+    for (;;) pause();
+}
+
+static void stopped(void *context)
+{
+    (void)context;
+    ++*calls;
+    raise(SIGSTOP);
 }
 
 static stk_str address(void)
@@ -42,7 +57,7 @@ static stk_quarantine *create(void)
 {
     stk_error err;
     stk_quarantine *q;
-    CHECK_OK(stk_quarantine_create(&q, stem, &err), err);
+    CHECK_OK(stk_quarantine_create(&q, stem, alone_ns, &err), err);
     return q;
 }
 
@@ -121,6 +136,32 @@ static void what_comes_through_alone_was_innocent(void)
     CHECK(!exists("crashed") && !exists("work-0"));
 }
 
+/* Nobody waits for a trial without limit, whatever keeps it: it is as good as a crash. */
+static void what_does_not_come_to_an_end_alone_is_never_touched_again(void)
+{
+    start("endless");
+    die_at_work_on(7, 2);
+    alone_ns = 20 * STK_MS;
+    for (int run = 0; run < 2; run++) {
+        stk_quarantine *const q = create();
+        stk_quarantine_cell *const cell = stk_quarantine_enter(q);
+        CHECK(!begins(q, cell, 7, endless));
+        CHECK(!begins(q, cell, 8, stopped));
+        CHECK(begins(q, cell, 9, innocent));
+        CHECK(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left */
+        stk_quarantine_leave(q, cell);
+        stk_quarantine_destroy(q);
+        CHECK(*calls <= 2); /* the machine may be so busy that a child did not even begin */
+    }
+    alone_ns = STK_QUARANTINE_ALONE_NS;
+    char path[700], line[100];
+    snprintf(path, sizeof path, "%s.stoker-crashed", stem);
+    FILE *const list = fopen(path, "re");
+    CHECK(list && fgets(line, sizeof line, list));
+    CHECK_STR(line, "0000000000000007 14 /data/a picture.jpg\n");
+    fclose(list);
+}
+
 /* A suspect whose turn never comes stays one: the next to open the data finds nothing, as before the crash. */
 static void several_processes_keep_a_log_each(void)
 {
@@ -184,7 +225,7 @@ static void a_changed_file_is_another_picture(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(what_crashes_alone_is_never_touched_again), TEST(what_comes_through_alone_was_innocent),
+    TEST_MAIN(argc, argv, TEST(what_crashes_alone_is_never_touched_again), TEST(what_comes_through_alone_was_innocent), TEST(what_does_not_come_to_an_end_alone_is_never_touched_again),
               TEST(several_processes_keep_a_log_each), TEST(without_a_folder_to_write_work_goes_on),
               TEST(damaged_files_are_no_obstacle), TEST(a_changed_file_is_another_picture));
 }
