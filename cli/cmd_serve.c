@@ -27,29 +27,6 @@ static void close_others(void)
     closedir(folder);
 }
 
-/* "0-7", "3": ranks of this machine. */
-static bool read_ranks(const invocation *in, uint32_t world, stk_serve *serve)
-{
-    const char *const text = flag_of(in, "node-ranks");
-    unsigned first = 0, last = world - 1;
-    int used = 0;
-    if (text) {
-        if (sscanf(text, "%u-%u%n", &first, &last, &used) != 2 || text[used]) {
-            used = 0;
-            if (sscanf(text, "%u%n", &first, &used) != 1 || text[used]) used = 0;
-            last = first;
-        }
-        if (!used || first > last || last >= world) {
-            usage_error(in->command, "--node-ranks: %s is no range of ranks below %u, such as 0-7", text, world);
-            return false;
-        }
-    }
-    serve->first_rank = first;
-    serve->rank_count = last - first + 1;
-    serve->world = world;
-    return true;
-}
-
 /* Go on in the background; this process ends, since clients can connect by now.  What it was started from has nothing of it then. */
 static void go_behind(void)
 {
@@ -70,8 +47,10 @@ static int run_serve(const invocation *in)
     stk_serve serve = {.run = in->options.run, .options = by_hand ? &in->options : NULL, .stopped = stopped, .waits_first = !detach};
     if (!serve.run) return usage_error(in->command, "--run is missing: the name that clients find the engine by");
     if (!number_of(in, "ranks", 1, RANKS_MAX, 1, &world) || !number_of(in, "readers", 1, READERS_MAX, 1, &readers) ||
-        !number_of(in, "linger", 0, 1 << 30, LINGER_S, &linger) || !read_ranks(in, (uint32_t)world, &serve))
+        !number_of(in, "linger", 0, 1 << 30, LINGER_S, &linger))
         return EXIT_USAGE;
+    serve.node_ranks = flag_of(in, "node-ranks");
+    serve.world = (uint32_t)world;
     serve.readers = (uint32_t)readers;
     serve.linger_ns = linger * STK_S;
     if (detach) close_others();
@@ -85,7 +64,7 @@ static int run_serve(const invocation *in)
 
 static const flag serve_flags[] = {
     {"ranks", "N", "with CONFIG: data-parallel ranks of the whole run"},
-    {"node-ranks", "FIRST-LAST", "with CONFIG: those of this machine; default: all"},
+    {"node-ranks", "LIST", "with CONFIG: those of this machine, as 0-3,8; default: all"},
     {"readers", "N", "with CONFIG: processes that read a rank"},
     {"linger", "SECONDS", "how long it stays when its last client has gone (5)"},
     {"detach", NULL, "go on in the background; returns when clients can connect"},

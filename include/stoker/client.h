@@ -18,7 +18,7 @@ typedef struct stk_attach {
     const char *run;            /* names the engine of a job; NULL: the option `run`, else the launcher's id (torchrun, SLURM), else refused */
     const char *split;          /* "train" or "eval"; NULL: train */
     uint32_t rank, world;       /* data-parallel */
-    const uint32_t *node_ranks; /* all data-parallel ranks of this machine, which follow each other; NULL: only `rank` */
+    const uint32_t *node_ranks; /* all data-parallel ranks of this machine, in any order; NULL: only `rank` */
     uint32_t node_rank_count;
     uint32_t readers;           /* processes that read this rank's micro-batches (tensor, pipeline siblings); 0 is 1 */
     const char *const *fields;  /* wanted; NULL: all */
@@ -59,7 +59,8 @@ typedef struct stk_server stk_server;
 typedef struct stk_serve {
     const char *run;
     const stk_options *options; /* that clients have to have; NULL: those of the first client */
-    uint32_t first_rank, rank_count, world, readers; /* with options */
+    const char *node_ranks;     /* with options: such as "0-3,8"; NULL: all of the world */
+    uint32_t world, readers;    /* with options */
     stk_ns linger_ns;  /* how long it stays when nobody is here */
     bool waits_first;  /* for its first client without limit */
     bool (*stopped)(void *context); /* asked several times a second; may be NULL */

@@ -22,6 +22,7 @@ typedef struct stk_loader stk_loader;
 /* Which part of the run an engine serves. */
 typedef struct stk_engine_ranks {
     uint32_t first_rank, rank_count, world; /* first_rank + rank_count <= world */
+    const uint32_t *rank; /* rank_count of them, rising, in place of first_rank and those behind it; NULL: these.  Copied */
 } stk_engine_ranks;
 
 /* Open an engine: builds or opens the index, checks the error budget, reads the checkpoint folder, plans, reserves

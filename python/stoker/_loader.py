@@ -75,7 +75,7 @@ class Loader:
     readers : int
         Processes that read this rank's micro-batches: tensor and pipeline siblings, each with a loader of the same rank.
     node_ranks : iterable of int or None
-        All data-parallel ranks of this machine, which follow each other; None: only ``rank``.
+        All data-parallel ranks of this machine, in any order; None: only ``rank``.
     state : mapping, str or None
         Where to go on: what ``state_dict()`` gave, or the text in it.
     allow_changes : iterable of str

@@ -31,7 +31,7 @@ static void find_place(const stk_lane *lane, uint64_t sequence, uint64_t *step, 
 {
     const stk_engine_ranks *const ranks = &lane->engine->ranks;
     const uint64_t at = sequence % lane->pass_count;
-    *rank = ranks->first_rank + (uint32_t)(at % ranks->rank_count);
+    *rank = stk_engine_rank(ranks, (uint32_t)(at % ranks->rank_count));
     stk_plan_micro_at(lane->run->plan, at / ranks->rank_count + lane->first_number, ranks->world, step, micro);
 }
 

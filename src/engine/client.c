@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "engine/client_link.h"
 #include "engine/client_start.h"
+#include "engine/number_list.h"
 #include "engine/options_text.h"
 
 enum { READ_BYTES = 64 << 10, LOSSES_MAX = 8, BACK_OFF_NS = 4000000 }; /* doubled with each loss, to half a second */
@@ -20,9 +21,9 @@ struct stk_client {
     stk_meeting meeting;
     pid_t pid;
     uint32_t keep;
-    stk_buffer options, in, out;
+    stk_buffer options, ranks, in, out;
     char file[4096];
-    stk_wire_hello hello;  /* its texts point here and into options */
+    stk_wire_hello hello;  /* its texts point here, into options and into ranks */
     stk_wire_place origin; /* where it was to be opened */
     int fd;                /* the link's; -1: no connection */
     int passed_fd;         /* came with bytes whose message is not whole yet; -1: none */
@@ -363,28 +364,32 @@ static stk_status set_run(stk_client *c, const stk_options *options, const stk_a
     return stk_meeting_find(&c->meeting, run, err);
 }
 
-/* The ranks of this machine have to follow each other. */
+static stk_status write_ranks(stk_client *c, const stk_attach *attach, uint32_t *ranks, stk_error *err)
+{
+    uint32_t count = 1;
+    ranks[0] = attach->rank;
+    if (attach->node_ranks) count = attach->node_rank_count;
+    if (attach->node_ranks && count) memcpy(ranks, attach->node_ranks, count * sizeof *ranks);
+    count = stk_numbers_sort(ranks, count);
+    bool mine = false;
+    for (uint32_t i = 0; i < count; i++) mine |= ranks[i] == attach->rank;
+    if (!mine) return stk_fail(err, STK_ERR_USAGE, "rank %u is not among node_ranks", attach->rank);
+    if (ranks[count - 1] >= attach->world)
+        return stk_fail(err, STK_ERR_USAGE, "rank %u is not in a world of %u", ranks[count - 1], attach->world);
+    return stk_numbers_write(&c->ranks, ranks, count, err);
+}
+
 static stk_status set_ranks(stk_client *c, const stk_attach *attach, stk_error *err)
 {
     stk_wire_hello *const h = &c->hello;
-    const uint32_t only[] = {attach->rank}, *const ranks = attach->node_ranks ? attach->node_ranks : only;
-    h->rank_count = attach->node_ranks ? attach->node_rank_count : 1;
-    h->first_rank = h->rank_count ? ranks[0] : 0;
-    for (uint32_t i = 1; i < h->rank_count; i++)
-        if (ranks[i] < h->first_rank) h->first_rank = ranks[i];
-    bool mine = false;
-    for (uint32_t at = 0; at < h->rank_count; at++) {
-        uint32_t i = 0;
-        while (i < h->rank_count && ranks[i] != h->first_rank + at) i++;
-        if (i == h->rank_count)
-            return stk_fail(err, STK_ERR_USAGE, "node_ranks: %u is missing: the %u ranks of a machine follow each other", h->first_rank + at, h->rank_count);
-        mine |= ranks[i] == attach->rank;
-    }
+    uint32_t *const ranks = stk_alloc_array(STK_TAG_ENGINE, attach->node_ranks ? (size_t)attach->node_rank_count + 1 : 1, sizeof *ranks);
+    const stk_status status = ranks ? write_ranks(c, attach, ranks, err) : stk_fail(err, STK_ERR_NOMEM, "out of memory: a list of ranks");
+    stk_free(ranks);
+    h->node_ranks = (stk_str){(const char *)c->ranks.data, c->ranks.size_bytes};
     h->rank = attach->rank;
     h->world = attach->world;
     h->readers = attach->readers ? attach->readers : 1;
-    if (mine) return STK_OK;
-    return stk_fail(err, STK_ERR_USAGE, "rank %u is not among node_ranks", attach->rank);
+    return status;
 }
 
 static stk_status set_hello(stk_client *c, const stk_options *options, const stk_attach *attach, const stk_state *state, stk_error *err)
@@ -437,6 +442,7 @@ stk_status stk_client_open(stk_client **out, const stk_options *options, const s
     c->pid = getpid();
     c->fd = c->passed_fd = -1;
     stk_buffer_init(&c->options, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX / 2);
+    stk_buffer_init(&c->ranks, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX / 2);
     stk_buffer_init(&c->in, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX + STK_WIRE_HEADER_BYTES + READ_BYTES);
     stk_buffer_init(&c->out, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX);
     const stk_status status = open_parts(c, options, attach, state, err);
@@ -460,6 +466,7 @@ void stk_client_close(stk_client **client)
     if (c->passed_fd >= 0) close(c->passed_fd);
     if (c->link) stk_link_close(c->link);
     stk_buffer_deinit(&c->options);
+    stk_buffer_deinit(&c->ranks);
     stk_buffer_deinit(&c->in);
     stk_buffer_deinit(&c->out);
     stk_free(c);

@@ -407,9 +407,9 @@ stk_status stk_reader_rewind(stk_reader *reader, stk_error *err)
 
 static stk_reader *find_reader(stk_engine *engine, uint32_t lane, uint32_t rank)
 {
-    const uint32_t at = rank - engine->ranks.first_rank;
-    const bool served = lane < engine->lane_count && rank >= engine->ranks.first_rank && at < engine->ranks.rank_count;
-    return served ? &engine->lane[lane].reader[at] : NULL;
+    uint32_t at = 0;
+    while (at < engine->ranks.rank_count && stk_engine_rank(&engine->ranks, at) != rank) at++;
+    return lane < engine->lane_count && at < engine->ranks.rank_count ? &engine->lane[lane].reader[at] : NULL;
 }
 
 stk_reader *stk_engine_reader(stk_engine *engine, uint32_t rank)

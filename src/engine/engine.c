@@ -92,7 +92,7 @@ static void take_back(stk_batch_home *batch_home, stk_batch *batch)
     if (home->engine) {
         stk_lane *const lane = &home->engine->lane[lane_home->number];
         lane->slots_held--;
-        lane->reader[batch->recipe.rank - home->engine->ranks.first_rank].held--;
+        lane->reader[work->sequence % home->engine->ranks.rank_count].held--;
         pthread_cond_signal(&home->changed);
         if (home->engine->inline_workers) stk_engine_tell_readers(home);
     }
@@ -223,21 +223,39 @@ static stk_status open_parts(stk_engine *engine, const stk_options *options, con
     return start_workers(engine, err);
 }
 
+static bool is_in_world(const stk_engine_ranks *r)
+{
+    if (r->rank_count == 0 || r->rank_count > r->world) return false;
+    if (!r->rank) return r->first_rank <= r->world - r->rank_count;
+    for (uint32_t i = 0; i < r->rank_count; i++)
+        if (r->rank[i] >= r->world || (i && r->rank[i] <= r->rank[i - 1])) return false;
+    return true;
+}
+
+static stk_status copy_ranks(stk_engine *engine, const stk_engine_ranks *ranks, stk_error *err)
+{
+    engine->ranks = *ranks;
+    if (!ranks->rank) return STK_OK;
+    engine->ranks.rank = engine->rank_list = stk_alloc_array(STK_TAG_ENGINE, ranks->rank_count, sizeof *engine->rank_list);
+    if (!engine->rank_list) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a list of ranks");
+    memcpy(engine->rank_list, ranks->rank, ranks->rank_count * sizeof *engine->rank_list);
+    return STK_OK;
+}
+
 static stk_status open_span(stk_engine **out, const stk_options *options, stk_engine_ranks ranks,
                             const stk_span *part, const stk_index_progress *progress, stk_error *err)
 {
     *out = NULL;
-    if (ranks.world == 0 || ranks.rank_count == 0 || ranks.first_rank >= ranks.world ||
-        ranks.rank_count > ranks.world - ranks.first_rank)
+    if (!is_in_world(&ranks))
         return stk_fail(err, STK_ERR_USAGE, "%u ranks from rank %u on are not in a world of %u",
-                        ranks.rank_count, ranks.first_rank, ranks.world);
+                        ranks.rank_count, ranks.rank ? ranks.rank[0] : ranks.first_rank, ranks.world);
     stk_engine *engine = stk_alloc(STK_TAG_ENGINE, sizeof *engine);
     if (!engine) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
-    engine->ranks = ranks;
     engine->inline_workers = options->workers < 0;
     engine->pid = getpid();
     engine->opened_ns = stk_now();
-    const stk_status status = open_parts(engine, options, part, progress, err);
+    stk_status status = copy_ranks(engine, &ranks, err);
+    if (status == STK_OK) status = open_parts(engine, options, part, progress, err);
     if (status < 0) {
         stk_engine_close(&engine);
         return status;
@@ -300,5 +318,6 @@ void stk_engine_close(stk_engine **out)
     if (engine->home) leave_home(engine);
     for (uint32_t k = 0; k < engine->lane_count; k++) stk_lane_close(&engine->lane[k]);
     stk_free(engine->worker);
+    stk_free(engine->rank_list);
     stk_free(engine);
 }

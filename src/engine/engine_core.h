@@ -28,6 +28,12 @@
 
 enum { STK_LANES = 2, STK_LANE_TRAIN = 0, STK_LANE_EVAL = 1 };
 
+/* The at-th of them. */
+static inline uint32_t stk_engine_rank(const stk_engine_ranks *ranks, uint32_t at)
+{
+    return ranks->rank ? ranks->rank[at] : ranks->first_rank + at;
+}
+
 /* What a lane has of the memory, in bytes. */
 typedef struct stk_lane_memory {
     size_t slots, tickets;
@@ -185,6 +191,7 @@ typedef struct stk_worker {
 struct stk_engine {
     stk_engine_home *home;
     stk_engine_ranks ranks;
+    uint32_t *rank_list; /* what ranks.rank points to; or NULL */
     uint32_t lane_count;
     stk_lane lane[STK_LANES];
     stk_memory_plan memory;

@@ -55,12 +55,12 @@ static stk_status add_step(stk_forecast *forecast, const walk *w, uint64_t step,
 {
     const stk_plan *const plan = w->run->plan;
     const uint32_t micros = stk_plan_micro_count(plan, step, w->ranks.world);
-    for (uint32_t rank = w->ranks.first_rank; rank < w->ranks.first_rank + w->ranks.rank_count; rank++)
+    for (uint32_t i = 0; i < w->ranks.rank_count; i++)
         for (uint32_t micro = 0; micro < micros; micro++) {
             stk_recipe recipe;
             stk_slot_layout layout;
             stk_pool_reset(pool);
-            STK_TRY(stk_plan_recipe(plan, scratch, step, rank, w->ranks.world, micro, pool, &recipe, err));
+            STK_TRY(stk_plan_recipe(plan, scratch, step, stk_engine_rank(&w->ranks, i), w->ranks.world, micro, pool, &recipe, err));
             STK_TRY(stk_slot_layout_init(&layout, &recipe, &w->run->form, err));
             stk_forecast_add(forecast, w->run, &recipe, NULL, &layout);
         }
@@ -184,7 +184,7 @@ stk_status stk_forecast_run(stk_forecast *forecast, const stk_run *run, uint32_t
     char key[33] = "", text[FILE_BYTES_MAX];
     if (file) find_key(key, run, world);
     if (key[0] && read_file(forecast, file, key)) return STK_OK;
-    STK_TRY(stk_forecast_steps(forecast, run, (stk_engine_ranks){0, world, world}, 0, stk_plan_step_count(run->plan), threads, watch, err));
+    STK_TRY(stk_forecast_steps(forecast, run, (stk_engine_ranks){.rank_count = world, .world = world}, 0, stk_plan_step_count(run->plan), threads, watch, err));
     /* One that cannot be saved costs time, not a run. */
     if (key[0]) (void)!stk_file_save(file, text, write_text(text, forecast, key), NULL);
     return STK_OK;

@@ -105,7 +105,7 @@ static stk_status find_one(stk_lane *lane, const stk_span *part, stk_forecast *f
     lane->first_number = stk_plan_micros_before(plan, part->step, ranks->world) + part->micro;
     lane->pass_count = 1;
     if (lane->run->stream)
-        return stk_forecast_drawn(forecast, lane->run, part->step, ranks->first_rank, ranks->world, part->micro, err);
+        return stk_forecast_drawn(forecast, lane->run, part->step, stk_engine_rank(ranks, 0), ranks->world, part->micro, err);
     return stk_forecast_make(forecast, lane->run, *ranks, part->step, part->step + 1, NULL, err);
 }
 
@@ -146,7 +146,7 @@ static void open_readers(stk_lane *lane)
 {
     lane->start = state_before(lane, lane->first_step, lane->first_micro);
     for (uint32_t i = 0; i < lane->engine->ranks.rank_count; i++)
-        lane->reader[i] = (stk_reader){.lane = lane, .rank = lane->engine->ranks.first_rank + i, .next_sequence = i,
+        lane->reader[i] = (stk_reader){.lane = lane, .rank = stk_engine_rank(&lane->engine->ranks, i), .next_sequence = i,
                                        .pass_end = lane->pass_count, .state = lane->start};
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "engine/number_list.h"
 #include "engine/option_table.h"
 
 typedef struct writer {
@@ -277,20 +278,10 @@ bool stk_options_text_difference(stk_str a, stk_str b, char line_of_a[96], char 
 
 stk_status stk_cpus_parse(const char *text, cpu_set_t *set, stk_error *err)
 {
+    uint32_t *cpu, count;
     CPU_ZERO(set);
-    for (const char *at = text;; at++) {
-        unsigned long first, last;
-        char *end;
-        bool good = isdigit((unsigned char)*at);
-        first = last = strtoul(at, &end, 10);
-        if (good && *end == '-') {
-            good = isdigit((unsigned char)end[1]);
-            last = strtoul(end + 1, &end, 10);
-        }
-        if (!good || first > last || last >= CPU_SETSIZE || (*end && *end != ','))
-            return stk_fail(err, STK_ERR_OPTION, "cpus: \"%.60s\" is no list of CPUs below %d, such as 8-15,20", text, CPU_SETSIZE);
-        for (unsigned long cpu = first; cpu <= last; cpu++) CPU_SET(cpu, set);
-        if (!*end) return STK_OK;
-        at = end;
-    }
+    STK_TRY(stk_numbers_read(&cpu, &count, stk_str_of(text), CPU_SETSIZE, "cpus", err));
+    for (uint32_t i = 0; i < count; i++) CPU_SET(cpu[i], set);
+    stk_free(cpu);
+    return STK_OK;
 }

@@ -139,9 +139,10 @@ stk_status stk_server_run(stk_server *s, stk_error *err)
 static stk_status pin(stk_server *s, const stk_serve *serve, stk_error *err)
 {
     stk_buffer text;
-    stk_wire_hello hello = {.release = stk_str_of(stk_version()), .world = serve->world, .first_rank = serve->first_rank,
-                            .rank_count = serve->rank_count, .readers = serve->readers};
-    char file[4096];
+    char file[4096], all[32];
+    snprintf(all, sizeof all, serve->world > 1 ? "0-%u" : "%u", serve->world - 1);
+    stk_wire_hello hello = {.release = stk_str_of(stk_version()), .world = serve->world, .readers = serve->readers,
+                            .node_ranks = stk_str_of(serve->node_ranks ? serve->node_ranks : all)};
     STK_TRY(stk_options_place(serve->options, file, sizeof file, err));
     stk_buffer_init(&text, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX);
     stk_status status = stk_options_write(serve->options, &text, err);

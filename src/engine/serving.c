@@ -10,6 +10,12 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 /* --- agreement --- */
 
+/* With a NUL behind it. */
+static stk_str node_ranks(const stk_serving *s)
+{
+    return (stk_str){(const char *)s->node_ranks.data, s->node_ranks.size_bytes};
+}
+
 static stk_status differs(const stk_serving *s, const stk_wire_hello *hello, stk_error *err)
 {
     char theirs[96], ours[96];
@@ -23,9 +29,9 @@ static stk_status differs(const stk_serving *s, const stk_wire_hello *hello, stk
     if (hello->world != ranks->world)
         return stk_fail(err, STK_ERR_USAGE, "the engine of this run serves a world of %u ranks, and this process says %u: end the others first", ranks->world,
                         hello->world);
-    if (hello->first_rank != ranks->first_rank || hello->rank_count != ranks->rank_count)
-        return stk_fail(err, STK_ERR_USAGE, "the engine of this run serves ranks %u to %u, and this process says %u to %u: give all processes of a machine the same node_ranks",
-                        ranks->first_rank, ranks->first_rank + ranks->rank_count - 1, hello->first_rank, hello->first_rank + hello->rank_count - 1);
+    if (!stk_str_equal(hello->node_ranks, node_ranks(s)))
+        return stk_fail(err, STK_ERR_USAGE, "the engine of this run serves ranks %.60s, and this process says %.*s: give all processes of a machine the same node_ranks",
+                        node_ranks(s).data, (int)(hello->node_ranks.size_bytes < 60 ? hello->node_ranks.size_bytes : 60), hello->node_ranks.data);
     if (hello->readers != s->readers)
         return stk_fail(err, STK_ERR_USAGE, "the engine of this run has %u readers a rank, and this process says %u", s->readers, hello->readers);
     return STK_OK;
@@ -33,17 +39,12 @@ static stk_status differs(const stk_serving *s, const stk_wire_hello *hello, stk
 
 stk_status stk_serving_agree(stk_serving *s, const stk_wire_hello *hello, bool alone, stk_error *err)
 {
-    enum { SEATS_MAX = 1 << 16 };
     if (!stk_str_is(hello->release, stk_version()))
         return stk_fail(err, STK_ERR_USAGE, "the engine of this run is of release %s, and this process of another: end it, or use one release", stk_version());
     if (s->text) {
         const stk_status status = differs(s, hello, err);
         if (!alone || (status == STK_OK && !s->spoiled)) return status;
     }
-    if (hello->world == 0 || hello->rank_count == 0 || hello->readers == 0 || hello->rank_count > hello->world ||
-        hello->first_rank > hello->world - hello->rank_count || hello->rank_count > SEATS_MAX / STK_LANES / hello->readers)
-        return stk_fail(err, STK_ERR_USAGE, "%u ranks from rank %u on, each with %u readers, are not in a world of %u", hello->rank_count,
-                        hello->first_rank, hello->readers, hello->world);
     return stk_serving_configure(s, hello, err);
 }
 
@@ -52,10 +53,10 @@ stk_status stk_serving_agree(stk_serving *s, const stk_wire_hello *hello, bool a
 stk_status stk_serving_sit(stk_serving *s, const stk_wire_hello *hello, pid_t pid, stk_seat **out, stk_error *err)
 {
     *out = NULL;
-    const uint32_t at = hello->rank - s->ranks.first_rank;
-    if (hello->rank < s->ranks.first_rank || at >= s->ranks.rank_count)
-        return stk_fail(err, STK_ERR_USAGE, "rank %u is not among those of this machine: %u to %u", hello->rank, s->ranks.first_rank,
-                        s->ranks.first_rank + s->ranks.rank_count - 1);
+    uint32_t at = 0;
+    while (at < s->ranks.rank_count && s->ranks.rank[at] != hello->rank) at++;
+    if (at == s->ranks.rank_count)
+        return stk_fail(err, STK_ERR_USAGE, "rank %u is not among those of this machine: %.60s", hello->rank, node_ranks(s).data);
     if (hello->eval && !s->options.eval) return stk_fail(err, STK_ERR_OPTION, "the configuration has no `eval`: add it, with its data");
     stk_serving_rank *const rank = &s->rank[hello->eval ? STK_LANE_EVAL : STK_LANE_TRAIN][at];
     stk_seat *seat = NULL;

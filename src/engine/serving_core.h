@@ -23,6 +23,8 @@ struct stk_serving {
     char *file, *text; /* of the options; NULL: nobody has come yet */
     stk_options options;
     stk_engine_ranks ranks;
+    uint32_t *rank_list;    /* what ranks.rank points to */
+    stk_buffer node_ranks;  /* in words */
     uint32_t readers;
     stk_serving_rank *rank[STK_LANES]; /* ranks.rank_count */
     stk_seat *seats;                   /* of all ranks */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/thread.h"
+#include "engine/number_list.h"
 
 /* How long those that come back wait for each other, so that the engine is opened once for all of them. */
 #define COME_BACK_NS (2 * STK_S)
@@ -228,6 +229,9 @@ static void free_seats(stk_serving *s)
     stk_free(s->file);
     stk_free(s->text);
     s->file = s->text = NULL;
+    stk_free(s->rank_list);
+    s->rank_list = NULL;
+    s->ranks = (stk_engine_ranks){0};
     stk_options_deinit(&s->options);
 }
 
@@ -240,6 +244,19 @@ static void stop_opening(stk_serving *s)
     atomic_store(&s->stop, false);
     s->opening = false;
     stk_engine_close(&s->opened);
+}
+
+static stk_status set_ranks(stk_serving *s, const stk_wire_hello *hello, stk_error *err)
+{
+    enum { SEATS_MAX = 1 << 16 };
+    uint32_t count;
+    s->readers = hello->readers;
+    stk_buffer_clear(&s->node_ranks);
+    STK_TRY(stk_numbers_read(&s->rank_list, &count, hello->node_ranks, hello->world, "node_ranks", err));
+    s->ranks = (stk_engine_ranks){.rank = s->rank_list, .rank_count = count, .world = hello->world};
+    STK_TRY(stk_numbers_write(&s->node_ranks, s->rank_list, count, err));
+    if (s->readers > 0 && count <= SEATS_MAX / STK_LANES / s->readers) return STK_OK;
+    return stk_fail(err, STK_ERR_USAGE, "%u readers of each of %u ranks are none, or too many", s->readers, count);
 }
 
 static stk_status make_seats(stk_serving *s, stk_error *err)
@@ -261,11 +278,10 @@ stk_status stk_serving_configure(stk_serving *s, const stk_wire_hello *hello, st
     stop_opening(s);
     free_seats(s);
     stk_engine_close(&s->old);
-    s->ranks = (stk_engine_ranks){.first_rank = hello->first_rank, .rank_count = hello->rank_count, .world = hello->world};
-    s->readers = hello->readers;
     s->file = stk_strndup(STK_TAG_ENGINE, hello->file);
     stk_status status = s->file ? stk_options_read_text(&s->options, hello->options.data, hello->options.size_bytes, s->file, err)
                                 : stk_fail(err, STK_ERR_NOMEM, "out of memory: options");
+    if (status == STK_OK) status = set_ranks(s, hello, err);
     if (status == STK_OK) status = make_seats(s, err);
     if (status == STK_OK && !(s->text = stk_strndup(STK_TAG_ENGINE, hello->options)))
         status = stk_fail(err, STK_ERR_NOMEM, "out of memory: options");
@@ -281,6 +297,7 @@ stk_status stk_serving_create(stk_serving **out, int wake_fd, stk_error *err)
     if (!s) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine process");
     s->wake_fd = wake_fd;
     s->options = (stk_options)STK_OPTIONS_INIT;
+    stk_buffer_init(&s->node_ranks, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX);
     pthread_mutex_init(&s->lock, NULL);
     return STK_OK;
 }
@@ -291,6 +308,7 @@ void stk_serving_destroy(stk_serving *s)
     stop_opening(s);
     free_seats(s);
     stk_engine_close(&s->old);
+    stk_buffer_deinit(&s->node_ranks);
     pthread_mutex_destroy(&s->lock);
     stk_free(s);
 }

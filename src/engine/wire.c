@@ -213,9 +213,8 @@ stk_status stk_wire_put_hello(stk_buffer *to, const stk_wire_hello *hello, stk_e
     put_u32(&w, hello->resumed);
     put_u32(&w, hello->rank);
     put_u32(&w, hello->world);
-    put_u32(&w, hello->first_rank);
-    put_u32(&w, hello->rank_count);
     put_u32(&w, hello->readers);
+    put_str(&w, hello->node_ranks);
     put_str(&w, hello->file);
     put_str(&w, hello->options);
     put_place(&w, &hello->place);
@@ -230,9 +229,8 @@ stk_status stk_wire_read_hello(stk_bytes payload, stk_wire_hello *hello, stk_err
     hello->resumed = get_bool(&r);
     hello->rank = get_u32(&r);
     hello->world = get_u32(&r);
-    hello->first_rank = get_u32(&r);
-    hello->rank_count = get_u32(&r);
     hello->readers = get_u32(&r);
+    hello->node_ranks = get_str(&r);
     hello->file = get_str(&r);
     hello->options = get_str(&r);
     r.bad |= memchr(hello->file.data, 0, hello->file.size_bytes) != NULL;

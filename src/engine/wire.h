@@ -70,7 +70,8 @@ typedef struct stk_wire_hello {
     stk_str release; /* stk_version() */
     bool eval;
     bool resumed;    /* its engine is gone: others will come back too */
-    uint32_t rank, world, first_rank, rank_count, readers;
+    uint32_t rank, world, readers;
+    stk_str node_ranks;    /* stk_numbers_write */
     stk_str file, options; /* stk_options_write */
     stk_wire_place place;
 } stk_wire_hello;

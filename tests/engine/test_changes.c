@@ -35,7 +35,7 @@ static void expect_refused(const stk_state *state, const char *words)
 {
     stk_engine *engine = NULL;
     stk_error err;
-    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, state, NULL, &err), STK_ERR_STATE);
+    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1, NULL}, state, NULL, &err), STK_ERR_STATE);
     CHECK(engine == NULL);
     CHECK_HAS(err.message, words);
 }
@@ -87,7 +87,7 @@ static void of_many_changes_some_are_named(void)
         set(changed[i][0], changed[i][1]);
         stk_engine *engine = NULL;
         stk_error err;
-        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, &state, NULL, &err), STK_ERR_STATE);
+        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1, NULL}, &state, NULL, &err), STK_ERR_STATE);
         const char *const names = strstr(err.message, "--allow-change ");
         CHECK(names && strlen(err.message) < sizeof err.message);
         char list[200];

@@ -120,7 +120,7 @@ static stk_engine *engine_at(uint32_t world, const stk_state *state)
 {
     stk_engine *engine;
     stk_error err;
-    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world}, state, NULL, &err), err);
+    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world, NULL}, state, NULL, &err), err);
     return engine;
 }
 

@@ -63,13 +63,13 @@ static void the_smallest_budget_gives_the_same_stream(void)
         options.memory_bytes = LEAST_BYTES;
         stk_engine *engine = NULL;
         stk_error err;
-        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, NULL, NULL, &err),
+        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1, NULL}, NULL, NULL, &err),
                   STK_ERR_BUDGET);
         CHECK(engine == NULL);
         CHECK_HAS(err.message, "(keep 1 + prefetch 1) x 1 ranks");
         options.memory_bytes = floor_bytes(err.message);
         options.memory_bytes--;
-        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, NULL, NULL, &err),
+        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1, NULL}, NULL, NULL, &err),
                   STK_ERR_BUDGET);
         options.memory_bytes++;
         tiny_run_from(&run, &options, 1, NULL);
@@ -90,7 +90,7 @@ static void automatic_threads_give_way_to_the_budget(void)
     options.memory_bytes = LEAST_BYTES;
     stk_engine *engine = NULL;
     stk_error err;
-    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, NULL, NULL, &err),
+    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1, NULL}, NULL, NULL, &err),
               STK_ERR_BUDGET);
     options.memory_bytes = floor_bytes(err.message);
     set("workers", "auto");
@@ -156,7 +156,7 @@ static void read_rows(step_rows *rows, uint32_t world)
     stk_engine *engine = NULL;
     stk_error err;
     memset(rows, 0, sizeof *rows);
-    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world}, NULL, NULL, &err), err);
+    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world, NULL}, NULL, NULL, &err), err);
     const uint64_t micros = stk_reader_micro_count(stk_engine_reader(engine, 0));
     for (uint64_t m = 0; m < micros; m++)
         for (uint32_t rank = 0; rank < world; rank++) {
@@ -190,6 +190,31 @@ static void rows_of_a_step_do_not_depend_on_ranks_or_micro_batches(void)
         }
 }
 
+static void ranks_that_do_not_follow_each_other_are_served_by_one_engine(void)
+{
+    setup();
+    static tiny_run all;
+    tiny_run_from(&all, &options, 5, NULL);
+    stk_engine *engine = NULL;
+    stk_error err;
+    uint32_t wrong[][2] = {{4, 1}, {1, 1}, {1, 5}}, ranks[] = {1, 4};
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 2, 5, wrong[i]}, NULL, NULL, &err), STK_ERR_USAGE);
+    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 2, 5, ranks}, NULL, NULL, &err), err);
+    ranks[0] = ranks[1] = 77; /* it has its own */
+    CHECK(!stk_engine_reader(engine, 0) && !stk_engine_reader(engine, 2) && !stk_engine_reader(engine, 77));
+    for (size_t i = 0; i < all.count; i++) {
+        if (i % 5 != 1 && i % 5 != 4) continue;
+        stk_batch *batch = NULL;
+        uint8_t digest[16];
+        CHECK_OK(stk_reader_next(stk_engine_reader(engine, (uint32_t)(i % 5)), &batch, STK_FOREVER, &err), err);
+        stk_batch_digest(batch, digest);
+        CHECK(memcmp(digest, all.digest[i], 16) == 0);
+        stk_batch_release(&batch);
+    }
+    stk_engine_close(&engine);
+}
+
 /* One engine for some of the ranks gives those what an engine for all gives them. */
 static void engines_share_a_run_without_a_word(void)
 {
@@ -198,7 +223,7 @@ static void engines_share_a_run_without_a_word(void)
     tiny_run_from(&all, &options, 3, NULL);
     for (uint32_t first = 0; first < 3; first++) {
         stk_engine *engine = NULL;
-        CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){first, 1, 3}, NULL, NULL, &part.err),
+        CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){first, 1, 3, NULL}, NULL, NULL, &part.err),
                  part.err);
         CHECK(stk_engine_reader(engine, (first + 1) % 3) == NULL);
         for (size_t i = first; i < all.count; i += 3) {
@@ -243,5 +268,6 @@ int main(int argc, char **argv)
     TEST_MAIN(argc, argv, TEST(one_digest_for_every_number_of_workers),
               TEST(the_smallest_budget_gives_the_same_stream), TEST(automatic_threads_give_way_to_the_budget),
               TEST_DELAYS TEST(rows_of_a_step_do_not_depend_on_ranks_or_micro_batches),
+              TEST(ranks_that_do_not_follow_each_other_are_served_by_one_engine),
               TEST(engines_share_a_run_without_a_word), TEST(a_replay_is_the_batch_of_the_run));
 }

@@ -69,7 +69,7 @@ static stk_engine *open_engine(uint32_t world)
 {
     stk_engine *engine = NULL;
     stk_error err;
-    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world}, NULL, NULL, &err), err);
+    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world, NULL}, NULL, NULL, &err), err);
     return engine;
 }
 
@@ -166,7 +166,7 @@ static void the_smallest_budget_serves_both(void)
         stk_engine *engine = NULL;
         stk_error err;
         options.memory_bytes = 1 << 20;
-        const stk_engine_ranks one = {0, 1, 1};
+        const stk_engine_ranks one = {0, 1, 1, NULL};
         CHECK_INT(stk_engine_open(&engine, &options, one, NULL, NULL, &err), STK_ERR_BUDGET);
         CHECK(engine == NULL);
         CHECK_HAS(err.message, "of eval");
@@ -365,11 +365,11 @@ static void states_are_those_of_the_split(void)
     CHECK_INT(stk_reader_micros_before(eval, 1), 3);
     CHECK_INT(stk_reader_micro_count(stk_engine_reader(engine, 0)), train_of[1].count);
     stk_engine_close(&engine);
-    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, &eval_of[1].state[3], NULL, &err), STK_ERR_STATE);
+    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1, NULL}, &eval_of[1].state[3], NULL, &err), STK_ERR_STATE);
     /* Alone it goes on there; and is rewound to there, being where that engine began. */
     proof_options(&split, folder);
     CHECK_OK(stk_options_split(&split, "eval", &err), err);
-    CHECK_OK(stk_engine_open(&engine, &split, (stk_engine_ranks){0, 1, 1}, &eval_of[1].state[3], NULL, &err), err);
+    CHECK_OK(stk_engine_open(&engine, &split, (stk_engine_ranks){0, 1, 1, NULL}, &eval_of[1].state[3], NULL, &err), err);
     CHECK(stk_engine_eval_reader(engine, 0) == NULL);
     for (int pass = 0; pass < 2; pass++) {
         CHECK_OK(stk_reader_rewind(stk_engine_reader(engine, 0), &err), err);

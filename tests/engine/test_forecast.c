@@ -59,7 +59,7 @@ static stk_forecast plain(stk_engine_ranks ranks)
 static void threads_find_the_same_largest(void)
 {
     setup("threads", 2500, 1); /* long enough for several claims */
-    const stk_engine_ranks cases[] = {{0, 1, 1}, {0, 3, 3}, {2, 1, 3}, {1, 2, 4}};
+    const stk_engine_ranks cases[] = {{0, 1, 1, NULL}, {0, 3, 3, NULL}, {2, 1, 3, NULL}, {1, 2, 4, NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const stk_forecast expected = plain(cases[i]);
         for (uint32_t threads = 1; threads <= 100; threads = threads * 3 + 1) {
@@ -129,7 +129,7 @@ static void a_forecast_is_kept_and_read_back(void)
 {
     setup("kept", 2, 0);
     char good[4096], marked[4096];
-    const stk_forecast expected = plain((stk_engine_ranks){0, 2, 2}), first = forecast_of(2);
+    const stk_forecast expected = plain((stk_engine_ranks){0, 2, 2, NULL}), first = forecast_of(2);
     CHECK(same(&first, &expected));
     const size_t size = read_text(good);
     const stk_forecast again = forecast_of(2);
@@ -169,7 +169,7 @@ static void what_is_no_such_file_is_worked_out_anew(void)
         CHECK_MSG(same(&forecast, &expected), "%zu bytes", left);
     }
     /* Another number of ranks, and a place that takes no file. */
-    const stk_forecast three = forecast_of(3), plain_three = plain((stk_engine_ranks){0, 3, 3});
+    const stk_forecast three = forecast_of(3), plain_three = plain((stk_engine_ranks){0, 3, 3, NULL});
     CHECK(same(&three, &plain_three));
     snprintf(file, sizeof file, "%s/nowhere/forecast", test_folder());
     const stk_forecast nowhere = forecast_of(2);
@@ -194,7 +194,7 @@ static void a_long_run_keeps_its_forecast(void)
         for (uint32_t rank = 0; rank < 3; rank++) {
             stk_metrics metrics;
             stk_engine *engine;
-            CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){rank, 1, 3}, NULL, NULL, &err), err);
+            CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){rank, 1, 3, NULL}, NULL, NULL, &err), err);
             stk_engine_metrics(engine, &metrics);
             arena_bytes[rank] = metrics.arena_bytes;
             stk_engine_close(&engine);

@@ -305,7 +305,7 @@ static void readers_in_threads_of_their_own(void)
         stk_engine *engine = NULL;
         stk_error err;
         pthread_t thread[3];
-        CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 3, 3}, NULL, NULL, &err), err);
+        CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 3, 3, NULL}, NULL, NULL, &err), err);
         for (uint32_t r = 0; r < 3; r++) {
             threads[r] = (reader_thread){.engine = engine, .rank = r};
             CHECK(pthread_create(&thread[r], NULL, read_all, &threads[r]) == 0);
@@ -331,7 +331,7 @@ static void who_waits_for_a_slow_reader_is_told_its_name(void)
     stk_engine *engine = NULL;
     stk_error err;
     stk_batch *batch = NULL;
-    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 2, 2}, NULL, NULL, &err), err);
+    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 2, 2, NULL}, NULL, NULL, &err), err);
     stk_status status;
     size_t count = 0;
     while ((status = stk_reader_next(stk_engine_reader(engine, 1), &batch, STK_FOREVER, &err)) == STK_OK) {

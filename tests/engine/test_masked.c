@@ -195,7 +195,7 @@ static void dead_letters_of_two_readers_stand_in_plan_order(void)
     for (uint32_t first = 0; first < 2; first++) {
         stk_engine *engine = NULL;
         stk_error err;
-        CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 2, 2}, NULL, NULL, &err), err);
+        CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 2, 2, NULL}, NULL, NULL, &err), err);
         for (int turn = 0; turn < 13; turn++)
             for (uint32_t i = 0; i < 2; i++) {
                 stk_batch *batch = NULL;
@@ -257,7 +257,7 @@ static void all_readers_stop_at_the_failure(void)
     CHECK_INT(run.status, STK_ERR_SPENT);
     stk_engine *engine = NULL;
     stk_error err, again;
-    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 2, 2}, NULL, NULL, &err), err);
+    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 2, 2, NULL}, NULL, NULL, &err), err);
     for (size_t i = 0;; i++) {
         stk_batch *batch = NULL;
         stk_reader *const reader = stk_engine_reader(engine, 1 - (uint32_t)(i % 2));

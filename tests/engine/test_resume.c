@@ -98,7 +98,7 @@ static void refuse(const stk_state *state, uint32_t world, const char *words)
 {
     stk_engine *engine = NULL;
     stk_error err;
-    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world}, state, NULL, &err),
+    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world, NULL}, state, NULL, &err),
               STK_ERR_STATE);
     CHECK(engine == NULL);
     CHECK_HAS(err.message, words);
@@ -133,7 +133,7 @@ static void a_state_of_another_stream_is_refused(void)
     options.keep = 3;
     stk_engine *engine = NULL;
     stk_error err;
-    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, &calm.state[1], NULL, &err),
+    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1, NULL}, &calm.state[1], NULL, &err),
              err);
     stk_engine_close(&engine);
 }

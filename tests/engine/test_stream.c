@@ -326,7 +326,7 @@ static void read_rows(rows_of_run *rows, uint32_t world, const stk_state *state)
     stk_engine *engine = NULL;
     stk_error err;
     memset(rows->digest, 0, sizeof rows->digest);
-    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world}, state, NULL, &err), err);
+    CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, world, world, NULL}, state, NULL, &err), err);
     rows->steps = stk_reader_step_count(stk_engine_reader(engine, 0));
     for (uint32_t rank = 0;; rank = (rank + 1) % world) {
         stk_batch *batch = NULL;
@@ -390,7 +390,7 @@ static void a_state_of_a_full_index_is_refused(void)
     set("balance", "none");
     stk_engine *engine = NULL;
     stk_error err;
-    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, &run.state[2], NULL, &err), STK_ERR_STATE);
+    CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1, NULL}, &run.state[2], NULL, &err), STK_ERR_STATE);
 }
 
 /* --- what is read --- */
@@ -660,7 +660,7 @@ static void an_engine_closes_while_facts_are_found(void)
         stk_error err;
         options.workers = 1 + i % 4;
         options.prefetch = 4;
-        CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1}, NULL, NULL, &err), err);
+        CHECK_OK(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1, NULL}, NULL, NULL, &err), err);
         stk_batch *batch = NULL;
         if (i % 2) CHECK_OK(stk_reader_next(stk_engine_reader(engine, 0), &batch, STK_FOREVER, &err), err);
         stk_engine_close(&engine);

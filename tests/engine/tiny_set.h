@@ -117,7 +117,7 @@ static inline void tiny_run_from(tiny_run *run, const stk_options *options, uint
 {
     stk_engine *engine = NULL;
     memset(run, 0, sizeof *run);
-    CHECK_OK(stk_engine_open(&engine, options, (stk_engine_ranks){0, world, world}, state, NULL, &run->err),
+    CHECK_OK(stk_engine_open(&engine, options, (stk_engine_ranks){0, world, world, NULL}, state, NULL, &run->err),
              run->err);
     tiny_read(run, engine, world);
     stk_engine_close(&engine);

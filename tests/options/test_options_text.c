@@ -1,6 +1,7 @@
 /* test_options_text.c - options that are written give the same options when they are read. */
 #include "test.h"
 
+#include "engine/number_list.h"
 #include "engine/options_text.h"
 
 static const char full[] =
@@ -121,8 +122,28 @@ static void lists_of_cpus_are_ranges_and_numbers(void)
     }
 }
 
+static void lists_of_numbers_are_written_as_they_are_read(void)
+{
+    static const char *const texts[][2] = {{"0", "0"}, {"3,1,2", "1-3"}, {"8,0-3,2", "0-3,8"}, {"0,2,4,5", "0,2,4-5"}, {"0-65535", "0-65535"}};
+    stk_error err;
+    uint32_t *number, count;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        stk_buffer again;
+        stk_buffer_init(&again, STK_TAG_ENGINE, 1000);
+        CHECK_OK(stk_numbers_read(&number, &count, stk_str_of(texts[i][0]), 65536, "list", &err), err);
+        CHECK_OK(stk_numbers_write(&again, number, count, &err), err);
+        CHECK_STR((const char *)again.data, texts[i][1]);
+        stk_buffer_deinit(&again);
+        stk_free(number);
+    }
+    CHECK_INT(stk_numbers_read(&number, &count, stk_str_of("0-4294967295"), UINT32_MAX, "list", &err), STK_ERR_OPTION);
+    CHECK_INT(stk_numbers_read(&number, &count, stk_str_of("0-3,8"), 8, "list", &err), STK_ERR_OPTION);
+    CHECK_STR(err.message, "list: \"0-3,8\" is no list of numbers below 8, such as 0-3,8");
+    CHECK(number == NULL);
+}
+
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(written_options_are_read_as_they_were), TEST(the_first_difference_is_named_by_its_line),
-              TEST(lists_of_cpus_are_ranges_and_numbers));
+              TEST(lists_of_cpus_are_ranges_and_numbers), TEST(lists_of_numbers_are_written_as_they_are_read));
 }

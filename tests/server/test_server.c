@@ -253,6 +253,32 @@ static void expect_refused(const stk_options *options, stk_attach attach, stk_st
     CHECK(client == NULL);
 }
 
+/* Megatron's layouts put ranks on a machine that do not follow each other. */
+static void ranks_of_a_machine_may_have_gaps_between_them(void)
+{
+    stk_options options;
+    served_options(&options, "gaps", "micro_batch: 1\nprefetch: 2\neval:\n  micro_batch: 1\n  data:\n    - {name: held, path: set.jsonl, first: 10}\n");
+    tiny_run_from(&calm, &options, 4, NULL);
+    static const uint32_t here[] = {3, 1, 3}, others[] = {0, 2, 3};
+    stk_client *client[2];
+    stk_error err;
+    for (uint32_t i = 0; i < 2; i++) {
+        const stk_attach attach = {.run = "gaps", .rank = 1 + 2 * i, .world = 4, .node_ranks = here, .node_rank_count = 3};
+        CHECK_OK(stk_client_open(&client[i], &options, &attach, NULL, &err), err);
+    }
+    expect_refused(&options, (stk_attach){.run = "gaps", .rank = 0, .world = 4, .node_ranks = others, .node_rank_count = 3}, STK_ERR_USAGE,
+                   "serves ranks 1,3, and this process says 0,2-3");
+    for (size_t i = 0; i < calm.count / 4; i++) {
+        if (i == 3) served_kill_engine("gaps");
+        for (size_t k = 0; k < 2; k++) served_expect_next(client[k], calm.digest[4 * i + 1 + 2 * k], "gaps");
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        served_expect_end_of_plan(client[i]);
+        stk_client_close(&client[i]);
+    }
+    stk_options_deinit(&options);
+}
+
 static void what_differs_from_the_others_is_refused_and_named(void)
 {
     stk_options options = one_rank("differs", ""), other = one_rank("differs", "");
@@ -265,7 +291,7 @@ static void what_differs_from_the_others_is_refused_and_named(void)
     expect_refused(&options, (stk_attach){.run = "differs", .world = 1, .readers = 2}, STK_ERR_USAGE, "has 1 readers a rank");
     expect_refused(&options, same, STK_ERR_USAGE, "rank 0 has 1 readers already");
     expect_refused(&options, (stk_attach){.run = "differs", .rank = 1, .world = 3, .node_ranks = ranks, .node_rank_count = 2}, STK_ERR_USAGE, "world");
-    expect_refused(&options, (stk_attach){.run = "differs", .world = 3, .node_ranks = gap, .node_rank_count = 2}, STK_ERR_USAGE, "1 is missing");
+    expect_refused(&options, (stk_attach){.run = "differs", .world = 1, .node_ranks = gap, .node_rank_count = 2}, STK_ERR_USAGE, "rank 2 is not in a world of 1");
     expect_refused(&options, (stk_attach){.run = "differs", .rank = 2, .world = 3, .node_ranks = ranks, .node_rank_count = 2}, STK_ERR_USAGE, "not among node_ranks");
     expect_refused(&options, (stk_attach){.run = "a/b", .world = 1}, STK_ERR_USAGE, "cannot name a run");
     expect_refused(&options, (stk_attach){.run = "differs", .world = 1, .split = "eval"}, STK_ERR_OPTION, "no `eval`");
@@ -529,7 +555,7 @@ static void an_engine_by_hand_takes_only_its_configuration(void)
 
 static void an_engine_ends_after_its_last_client_and_leaves_nothing(void)
 {
-    static const char *const runs[] = {"ranks-1", "ranks-2", "ranks-4", "readers", "fields", "whole", "close", "keep", "slow", "differs",
+    static const char *const runs[] = {"ranks-1", "ranks-2", "ranks-4", "readers", "fields", "whole", "close", "keep", "slow", "gaps", "differs",
                                        "broken", "eval", "rewind", "fork", "private", "cpus", "steady"};
     stk_options options = one_rank("last", "");
     stk_client *client = served_open(&options, "last", 0, 1, 1, NULL);
@@ -545,6 +571,7 @@ int main(int argc, char **argv)
     TEST_MAIN(argc, argv, TEST(every_rank_gets_what_it_gets_in_process), TEST(readers_of_a_rank_read_the_same_slots_at_different_times),
               TEST(a_reader_may_take_some_fields_which_lie_in_the_arena), TEST(all_that_belongs_to_a_batch_comes_along),
               TEST(batches_outlive_client_and_engine), TEST(more_than_keep_is_an_error_and_no_hang), TEST(a_slow_reader_is_named),
+              TEST(ranks_of_a_machine_may_have_gaps_between_them),
               TEST(what_differs_from_the_others_is_refused_and_named), TEST(what_cannot_be_opened_is_told_as_in_process),
               TEST(evaluation_comes_from_the_same_engine), TEST(a_rewind_goes_to_where_the_client_was_opened),
               TEST(a_forked_child_is_told_to_open_its_own), TEST(a_folder_that_others_may_enter_is_refused), TEST(the_engine_keeps_to_its_cpus),
