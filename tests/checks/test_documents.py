@@ -35,7 +35,7 @@ def test_commands_in_the_readme_exist(source, stoker):
 
 
 def test_verbs_of_make_in_the_documents_exist(source):
-    verbs = set(re.findall(r"^([a-z][a-z-]*)(?: [a-z-]+)*:", (source / "Makefile").read_text(), re.MULTILINE))
+    verbs = set(re.findall(r"^([a-z][a-z0-9-]*)(?: [a-z0-9-]+)*:", (source / "Makefile").read_text(), re.MULTILINE))
     for document in documents(source):
-        named = set(re.findall(r"(?:^ {4}|`)make ([a-z-]+)", document.read_text(), re.MULTILINE))
+        named = set(re.findall(r"(?:^ {4}|`)make ([a-z0-9-]+)", document.read_text(), re.MULTILINE))
         assert named <= verbs, f"{document.name}: {named - verbs}"
