@@ -56,10 +56,11 @@ static const stk_option *find_option(const char *name)
     return NULL;
 }
 
-/* The row of an option that is given with --set: "limits.json_depth", "data.docs.path", "data.docs.labels".
- */
+/* The row of an option that is given with --set: "limits.json_depth", "data.docs.path", "data.docs.labels"; each also
+ * behind "eval.". */
 static const stk_option *find_set_option(const char *name)
 {
+    if (strncmp(name, "eval.", 5) == 0) name += 5;
     const char *const last = strrchr(name, '.');
     size_t count;
     const stk_option *const table = stk_option_table(&count);

@@ -371,9 +371,15 @@ static stk_data_options *find_data(const stk_options *options, stk_str set)
     return NULL;
 }
 
-/* "batch", "limits.json_depth", "data.docs.labels", "data.0.labels". */
+/* "batch", "limits.json_depth", "data.docs.labels", "data.0.labels"; "eval.batch" and so on. */
 static stk_status use_value(const stk_yaml_reader *r, const yaml_node_t *root, const char *name)
 {
+    if (strncmp(name, "eval.", 5) == 0) {
+        stk_yaml_reader reader = *r;
+        reader.options = r->options->eval;
+        if (!reader.options) return stk_yaml_fail(r, root, "%.80s: the configuration has no `eval`", name);
+        return use_value(&reader, root, name + 5);
+    }
     if (strncmp(name, "data.", 5) != 0) {
         const stk_option_row *const row = strchr(name, '[') ? NULL : stk_option_find(name);
         return row && strchr(name, '.') ? stk_option_value_set(r, r->options, row->at_bytes, row, root)
@@ -391,6 +397,7 @@ static stk_status use_value(const stk_yaml_reader *r, const yaml_node_t *root, c
 static bool is_plain_text(const char *name, const char *value)
 {
     char full[128];
+    if (strncmp(name, "eval.", 5) == 0) return is_plain_text(name + 5, value);
     const char *const dot = strncmp(name, "data.", 5) == 0 ? strrchr(name + 5, '.') : NULL;
     if (dot) snprintf(full, sizeof full, "data[].%.100s", dot + 1);
     const stk_option_row *row = stk_option_find(dot ? full : name);
