@@ -155,7 +155,8 @@ static int take_flag(invocation *in, int argc, char **argv, int at)
 int parse_arguments(invocation *in, const command *c, int argc, char **argv)
 {
     bool only_arguments = false;
-    for (int at = 0; at < argc;) {
+    if (c->word && (argc < 1 || strcmp(argv[0], c->word) != 0)) return usage_error(c, "say `stoker %s %s`", c->name, c->word);
+    for (int at = c->word ? 1 : 0; at < argc;) {
         if (!only_arguments && strcmp(argv[at], "--") == 0) {
             only_arguments = true;
             at++;
@@ -199,6 +200,21 @@ bool number_of(const invocation *in, const char *name, int64_t low, int64_t high
     if (end == text || *end || errno || number < low || number > high) {
         usage_error(in->command, "--%s: %s is no whole number from %lld to %lld", name, text, (long long)low,
                     (long long)high);
+        return false;
+    }
+    *value = number;
+    return true;
+}
+
+bool decimal_of(const invocation *in, const char *name, double low, double high, double otherwise, double *value)
+{
+    const char *const text = flag_of(in, name);
+    *value = otherwise;
+    if (!text) return true;
+    char *end;
+    const double number = strtod(text, &end);
+    if (end == text || *end || !(number >= low && number <= high)) {
+        usage_error(in->command, "--%s: %s is no number from %g to %g", name, text, low, high);
         return false;
     }
     *value = number;

@@ -33,6 +33,7 @@ typedef struct trainer {
     uint32_t rank;
     stk_ns train_ns, wait_ns, first_wait_ns, ended_ns;
     stk_ns eval_ns, eval_wait_ns;
+    uint64_t batch_bytes; /* of all fields of what was delivered */
     bool evaluated;
     stk_state state;   /* after the last micro-batch */
     stk_status status; /* the last outcome of next */
@@ -56,13 +57,21 @@ typedef struct run {
     uint32_t ranks;
     uint64_t first, end;  /* micro-batches of one rank: those before a resume, and where this call ends */
     uint64_t first_step, step_count; /* where this call begins; steps of the whole run */
-    stk_ns step_ns;
+    stk_ns step_ns, opened_cpu_ns;
     int64_t workers;           /* the option */
     uint8_t (*digest)[16];     /* by micro-batch of a rank, from the first, then rank */
     atomic_uint_fast64_t done; /* micro-batches of all ranks */
     atomic_uint ended;         /* ranks whose thread is over */
     atomic_bool stop;
 } run;
+
+/* Processor time of the process, all threads. */
+static stk_ns cpu_now(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return ((stk_ns)u.ru_utime.tv_sec + u.ru_stime.tv_sec) * STK_S + ((stk_ns)u.ru_utime.tv_usec + u.ru_stime.tv_usec) * (STK_MS / 1000);
+}
 
 static void sleep_for(stk_ns time)
 {
@@ -77,6 +86,18 @@ static void simulate_step(run *r, stk_ns time)
         sleep_for(left < 50 * STK_MS ? left : 50 * STK_MS);
 }
 
+static uint64_t bytes_of(const stk_batch *batch)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < stk_batch_field_count(batch); i++) {
+        const stk_view v = stk_batch_field_at(batch, i);
+        uint64_t bytes = stk_dtype_bytes(v.dtype);
+        for (int d = 0; d < v.ndim; d++) bytes *= (uint64_t)v.shape[d];
+        sum += bytes;
+    }
+    return sum;
+}
+
 /* One micro-batch: its digest, "training", its state.  True: an evaluation comes behind it. */
 static bool use_batch(trainer *t, stk_batch *batch)
 {
@@ -86,6 +107,7 @@ static bool use_batch(trainer *t, stk_batch *batch)
     const uint64_t number = stk_reader_micros_before(r->reader, info.step) + info.micro;
     stk_batch_digest(batch, r->digest[(number - r->first) * r->ranks + t->rank]);
     stk_batch_state(batch, &t->state);
+    t->batch_bytes += bytes_of(batch);
     const stk_ns given = now();
     simulate_step(r, r->step_ns / (stk_ns)info.micro_count);
     t->train_ns += now() - given;
@@ -213,8 +235,10 @@ typedef struct result {
     stk_ns wall_ns;                          /* from open to the end */
     stk_ns train_ns, wait_ns, first_wait_ns; /* means over the ranks, so that they add up to the wall clock */
     stk_ns all_train_ns;                     /* summed over the ranks, as the stages are over threads */
-    uint64_t steps;
+    stk_ns cpu_ns;                           /* processor time, after everything was opened */
+    uint64_t steps, batch_bytes;
     size_t rss_peak_bytes;
+    uint32_t ranks;
     uint32_t workers; /* that could run at once */
     bool is_inline;
     char digest[33]; /* "" unless the run came to its end */
@@ -301,13 +325,14 @@ static json_t *result_json(const result *r)
             json_object_set_new(reasons, stk_reason_name(i),
                                 json_integer((json_int_t)m->masked_by_reason[i]));
     json_t *const root = json_pack(
-        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "schema", 1, "steps", (json_int_t)r->steps, "samples",
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "schema", 1, "ranks", (json_int_t)r->ranks, "steps", (json_int_t)r->steps, "samples",
         (json_int_t)m->samples, "filler", (json_int_t)m->filler, "tokens", (json_int_t)m->tokens,
-        "supervised_tokens", (json_int_t)m->supervised_tokens, "images", (json_int_t)m->images);
+        "supervised_tokens", (json_int_t)m->supervised_tokens, "images", (json_int_t)m->images, "batch_bytes", (json_int_t)r->batch_bytes);
     const struct {
         const char *name;
         double value;
     } numbers[] = {{"wall_s", seconds(r->wall_ns)},
+                   {"cpu_s", seconds(r->cpu_ns)},
                    {"train_s", seconds(r->train_ns)},
                    {"wait_s", seconds(r->wait_ns)},
                    {"latency_factor", share(r->wait_ns, r->train_ns)},
@@ -397,12 +422,12 @@ static void print_store(const stk_store_metrics *s)
     if (s->price > 0) printf("  price: %.4f so far, %.2f for a million samples\n", s->price, s->price_per_million_samples);
 }
 
-static void print_result(const result *r, uint32_t ranks)
+static void print_result(const result *r)
 {
     const stk_metrics *const m = &r->metrics;
     printf("%" PRIu64 " steps on %u rank%s, %" PRIu64 " samples, %" PRIu64 " images, %" PRIu64
            " tokens (%" PRIu64 " supervised)\n",
-           r->steps, ranks, ranks == 1 ? "" : "s", m->samples, m->images, m->tokens, m->supervised_tokens);
+           r->steps, r->ranks, r->ranks == 1 ? "" : "s", m->samples, m->images, m->tokens, m->supervised_tokens);
     printf("wall %.3f s, %.1f samples/s, first batch after %.3f s\n", seconds(r->wall_ns),
            r->wall_ns ? (double)m->samples / seconds(r->wall_ns) : 0, seconds(m->first_batch_ns));
     printf("trainer: %.3f s at work, %.3f s waiting: latency factor %.3f (one by one it would be %.3f), busy "
@@ -475,12 +500,15 @@ static void sum_up(result *out, const run *r, stk_ns opened)
         out->first_wait_ns += t->first_wait_ns;
         out->eval_ns += t->eval_ns / r->ranks;
         out->eval_wait_ns += t->eval_wait_ns / r->ranks;
+        out->batch_bytes += t->batch_bytes;
         if (t->ended_ns > ended) ended = t->ended_ns;
     }
     out->train_ns = out->all_train_ns / r->ranks;
     out->wait_ns /= r->ranks;
     out->first_wait_ns /= r->ranks;
     out->wall_ns = ended - opened;
+    out->cpu_ns = cpu_now() - r->opened_cpu_ns;
+    out->ranks = r->ranks;
     stk_engine_eval_metrics(r->engine, &out->eval);
     if (r->eval.micro_count) out->evaluations = atomic_load(&r->eval.done) / r->ranks / r->eval.micro_count;
     out->eval_differs = atomic_load(&r->eval.different) > 0;
@@ -510,28 +538,77 @@ static int report(const invocation *in, const run *r, result *out, int status)
     else if (flag_of(in, "digest") && status == EXIT_DONE)
         printf("%s\n", out->digest);
     else
-        print_result(out, r->ranks);
+        print_result(out);
     if (status == EXIT_INTERRUPTED)
         fprintf(stderr, "stoker run: interrupted after %" PRIu64 " steps%s%s\n", out->steps,
                 path ? "; go on with --resume " : "", path ? path : "");
     return status == EXIT_DONE ? printed : status;
 }
 
-static int stream(const invocation *in, run *r, stk_ns opened)
+/* Everything but the report.  To be freed; NULL: no memory for it, after the message. */
+static result *stream(run *r, stk_ns opened, int *status)
 {
     result *const out = calloc(1, sizeof *out);
     r->trainer = calloc(r->ranks, sizeof *r->trainer);
     r->digest = calloc((size_t)((r->end - r->first) * r->ranks + 1), 16);
     r->eval.digest = calloc((size_t)(r->eval.micro_count * r->ranks + 1), 16);
-    int status = EXIT_FAILED;
-    if (out && r->trainer && r->digest && r->eval.digest) {
-        status = train_all(r);
-        sum_up(out, r, opened);
-        status = report(in, r, out, status);
-    } else {
+    if (!out || !r->trainer || !r->digest || !r->eval.digest) {
         fprintf(stderr, "stoker run: out of memory\n");
+        free(out);
+        *status = EXIT_FAILED;
+        return NULL;
     }
+    *status = train_all(r);
+    sum_up(out, r, opened);
+    return out;
+}
+
+/* Where it begins (behind an allowed change that need not be where the state was taken), and where this call ends. */
+static void set_ends(run *r, uint64_t steps, stk_state *begin)
+{
+    stk_reader_state(r->reader, begin);
+    r->step_count = stk_reader_step_count(r->reader);
+    r->first_step = begin->step;
+    r->first = stk_reader_micros_before(r->reader, begin->step) + begin->micro;
+    const bool ends = steps < r->step_count - begin->step;
+    r->end = stk_reader_micros_before(r->reader, ends ? begin->step + steps : r->step_count);
+    if (r->end < r->first) r->end = r->first; /* no step more, and the state stands inside one */
+}
+
+static int open_run(run *r, const stk_options *options, stk_engine_ranks ranks, const stk_state *state)
+{
+    stk_error err;
+    const stk_index_progress progress = index_progress();
+    if (stk_engine_open(&r->engine, options, ranks, state, &progress, &err) < 0) return fail_with(&err);
+    live_line_end();
+    r->reader = stk_engine_reader(r->engine, 0);
+    r->opened_cpu_ns = cpu_now();
+    return EXIT_DONE;
+}
+
+static void close_run(run *r)
+{
+    stk_engine_close(&r->engine);
+    free(r->eval.digest);
+    free(r->digest);
+    free(r->trainer);
+}
+
+int measure_run(const stk_options *options, uint32_t world, uint64_t steps, json_t **report)
+{
+    const stk_ns opened = now();
+    stk_options training = *options;
+    training.eval = NULL; /* options has it still */
+    run r = {.ranks = 1, .workers = options->workers};
+    const stk_engine_ranks first = {.first_rank = 0, .rank_count = 1, .world = world};
+    int status = open_run(&r, &training, first, NULL);
+    if (status != EXIT_DONE) return status;
+    stk_state begin;
+    set_ends(&r, steps, &begin);
+    result *const out = stream(&r, opened, &status);
+    if (status == EXIT_DONE) *report = result_json(out);
     free(out);
+    close_run(&r);
     return status;
 }
 
@@ -560,30 +637,19 @@ static int run_run(const invocation *in)
     r.step_ns = step_ms * STK_MS;
     r.workers = options.workers;
     const stk_ns opened = now();
-    const stk_index_progress progress = index_progress();
     const stk_engine_ranks all = {.first_rank = 0, .rank_count = r.ranks, .world = r.ranks};
-    if (stk_engine_open(&r.engine, &options, all, resume ? &state : NULL, &progress, &err) < 0)
-        return fail_with(&err);
-    live_line_end();
-    stk_reader *const reader = r.reader = stk_engine_reader(r.engine, 0);
+    int status = open_run(&r, &options, all, resume ? &state : NULL);
+    if (status != EXIT_DONE) return status;
     r.eval.every = (uint64_t)eval_every;
     if (eval_every) r.eval.micro_count = stk_reader_micro_count(stk_engine_eval_reader(r.engine, 0));
-    /* Where it really begins: behind an allowed change that need not be where the state was taken. */
-    stk_reader_state(reader, &state);
+    set_ends(&r, (uint64_t)steps, &state);
     if (allowed)
         fprintf(stderr, "stoker run: going on at step %" PRIu64 ", row %" PRIu64 " of epoch %" PRIu64 "\n", state.step, state.rows,
                 state.epoch);
-    r.step_count = stk_reader_step_count(reader);
-    r.first_step = state.step;
-    r.first = stk_reader_micros_before(reader, state.step) + state.micro;
-    const bool ends = (uint64_t)steps < r.step_count - state.step;
-    r.end = stk_reader_micros_before(reader, ends ? state.step + (uint64_t)steps : r.step_count);
-    if (r.end < r.first) r.end = r.first; /* no step more, and the state stands inside one */
-    const int status = stream(in, &r, opened);
-    stk_engine_close(&r.engine);
-    free(r.eval.digest);
-    free(r.digest);
-    free(r.trainer);
+    result *const out = stream(&r, opened, &status);
+    if (out) status = report(in, &r, out, status);
+    free(out);
+    close_run(&r);
     return status;
 }
 

@@ -18,6 +18,7 @@ struct invocation;
 
 typedef struct command {
     const char *name, *arguments, *summary;
+    const char *word; /* that must stand first, as `plan` in `stoker cluster plan`; NULL: none */
     const char *text;  /* further paragraphs of its help; NULL: none */
     const flag *flags; /* ended by a name of NULL */
     int least, most;   /* positional arguments */
@@ -48,7 +49,7 @@ typedef struct invocation {
 } invocation;
 
 extern const command init_command, index_command, fetch_bench_command, plan_command, run_command, serve_command, show_command, replay_command,
-    diff_command, options_command, version_command;
+    diff_command, cluster_command, options_command, version_command;
 
 /* args.c */
 /* Parse what follows the command's name and read the configuration.  0, or an exit status after the message.
@@ -59,6 +60,8 @@ const char *flag_of(const invocation *in, const char *name);
 /* A whole number in a range, or `otherwise` when the flag is not given.  False after the message. */
 bool number_of(const invocation *in, const char *name, int64_t low, int64_t high, int64_t otherwise,
                int64_t *value);
+/* The same of a number with a fraction. */
+bool decimal_of(const invocation *in, const char *name, double low, double high, double otherwise, double *value);
 /* Set what all flags of this name say as KEY=VALUE, for a command that reads configurations itself.  0, or an exit status after the message. */
 int apply_sets(const invocation *in, const char *name, stk_options *options);
 void print_help(const command *command);
@@ -95,6 +98,10 @@ int print_json(json_t *root);
 /* report.c */
 void print_index_report(const stk_index_report *report);
 json_t *index_report_json(const stk_index_report *report);
+
+/* cmd_run.c */
+/* The report of some steps of rank 0 of a run, as fast as they come, as `run --json` has it.  0, or an exit status after the message. */
+int measure_run(const stk_options *options, uint32_t world, uint64_t steps, json_t **report);
 
 /* man.c */
 /* The manual page of a section, "1" (stoker) or "5" (stoker.yaml), as roff with the man macros. */

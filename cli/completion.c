@@ -91,7 +91,9 @@ static void put_bash(void)
     for (size_t i = 0; i < count; i++) {
         printf("    %s)\n        flags='", list[i]->name);
         put_bash_names(list[i]);
-        puts("'\n        case $flag in");
+        puts("'");
+        if (list[i]->word) printf("        if ((COMP_CWORD == 2)) && [[ $cur != -* ]]; then kind=words words=%s; fi\n", list[i]->word);
+        puts("        case $flag in");
         put_bash_values(list[i], false);
         if (list[i]->reads_config) puts("        *) _stoker_option ;;");
         puts("        esac ;;");
@@ -152,6 +154,7 @@ static void put_zsh(void)
         printf("    %s)\n        _arguments -S", list[i]->name);
         listed_flag f;
         for (size_t k = 0; list_flag(list[i], k, &f); k++) put_zsh_flag(&f);
+        if (list[i]->word) printf(" \\\n            '1:word:(%s)'", list[i]->word);
         puts(list[i]->most ? " \\\n            '*:file:_files' ;;" : " ;;");
     }
     puts("esac");
@@ -200,6 +203,7 @@ static void put_fish(void)
         printf("complete -c stoker -n __fish_use_subcommand -a %s -d '", list[i]->name);
         put_quoted(list[i]->summary, "\\'", "\\");
         puts("'");
+        if (list[i]->word) printf("complete -c stoker -n '__fish_seen_subcommand_from %s' -a %s\n", list[i]->name, list[i]->word);
         if (list[i]->most)
             printf("complete -c stoker -n '__fish_seen_subcommand_from %s' -F\n", list[i]->name);
         for (size_t k = 0; list_flag(list[i], k, &f); k++)

@@ -6,7 +6,7 @@
 #include "command.h"
 
 static const command *const commands[] = {&init_command,   &index_command, &plan_command,        &run_command,     &show_command,
-                                          &serve_command,  &replay_command, &diff_command, &fetch_bench_command, &options_command, &version_command};
+                                          &serve_command,  &replay_command, &diff_command, &cluster_command, &fetch_bench_command, &options_command, &version_command};
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 const command *const *command_list(size_t *count)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-COMMANDS = ["init", "index", "plan", "run", "show", "replay", "diff", "serve", "fetch-bench", "options", "version"]
+COMMANDS = ["init", "index", "plan", "run", "show", "replay", "diff", "serve", "cluster", "fetch-bench", "options", "version"]
 
 
 @pytest.fixture(scope="module")
