@@ -76,8 +76,10 @@ static int replay_one(replay *r, uint32_t rank, uint32_t micro, uint32_t *micro_
     stk_error err;
     stk_batch *batch;
     const char *const dump = flag_of(r->in, "dump"), *const digest = flag_of(r->in, "digest");
-    if (stk_replay(&batch, &r->in->options, (uint64_t)r->step, rank, (uint32_t)r->world, micro, &err) < 0)
-        return fail_with(&err);
+    const stk_index_progress progress = index_progress();
+    const stk_status made = stk_replay(&batch, &r->in->options, (uint64_t)r->step, rank, (uint32_t)r->world, micro, &progress, &err);
+    live_line_end();
+    if (made < 0) return fail_with(&err);
     stk_batch_info info;
     stk_batch_info_get(batch, &info);
     *micro_count = info.micro_count;

@@ -153,7 +153,10 @@ static int run_show(const invocation *in)
     char id[512];
     const int found = find_id(in, id, sizeof id);
     if (found != EXIT_DONE) return found;
-    if (stk_sample_open(&view, &in->options, id, &err) < 0) return fail_with(&err);
+    const stk_index_progress progress = index_progress();
+    const stk_status opened = stk_sample_open(&view, &in->options, id, &progress, &err);
+    live_line_end();
+    if (opened < 0) return fail_with(&err);
     stk_sample_info info;
     stk_sample_info_get(view, &info);
     size_t trained = 0;

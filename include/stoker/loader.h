@@ -93,9 +93,10 @@ STK_API uint64_t stk_loader_count(const stk_loader *loader);
 STK_API void stk_loader_close(stk_loader **loader);
 
 /* Make one micro-batch, anywhere, without a run: `stoker replay`.  Opens what it needs, makes it on the calling
- * thread, closes.  The batch is the caller's. */
+ * thread, closes.  The batch is the caller's.  progress may be NULL; it is asked some times a second whether to go on, also
+ * while media are waited for (STK_ERR_INTERRUPTED). */
 STK_API STK_MUST_USE stk_status stk_replay(stk_batch **out, const stk_options *options, uint64_t step, uint32_t rank,
-                                           uint32_t world, uint32_t micro, stk_error *err);
+                                           uint32_t world, uint32_t micro, const stk_index_progress *progress, stk_error *err);
 
 /* What makes pixel_values of pixel_bytes, for whoever trains: column ((c * temporal + t) * P + y) * P + x of a patch is
  * value[c][byte], the byte being that of column (c * P + y) * P + x, in float32; of videos the columns are the same. */

@@ -2,7 +2,7 @@
 #ifndef STOKER_SAMPLE_H
 #define STOKER_SAMPLE_H
 
-#include <stoker/options.h>
+#include <stoker/index.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -10,9 +10,11 @@ extern "C" {
 
 typedef struct stk_sample_view stk_sample_view;
 
-/* Which sample: an id ("docs/33471", "docs#118"), as batches and errors name it. */
+/* Which sample: an id ("docs/33471", "docs#118"), as batches and errors name it.  progress may be NULL; it is asked some times a second
+ * whether to go on, also while a store is waited for.  Failure: what opening a run can fail with, STK_ERR_USAGE for an id that is none,
+ * STK_ERR_RECORD for an unusable record, STK_ERR_NETWORK for a store that does not answer; STK_ERR_INTERRUPTED. */
 STK_API STK_MUST_USE stk_status stk_sample_open(stk_sample_view **out, const stk_options *options, const char *id,
-                                                stk_error *err);
+                                                const stk_index_progress *progress, stk_error *err);
 
 /* Everything lent by the view. */
 typedef struct stk_sample_info {

@@ -271,10 +271,10 @@ stk_status stk_engine_open(stk_engine **out, const stk_options *options, stk_eng
 }
 
 stk_status stk_engine_open_one(stk_engine **out, const stk_options *options, uint64_t step, uint32_t rank,
-                               uint32_t world, uint32_t micro, stk_error *err)
+                               uint32_t world, uint32_t micro, const stk_index_progress *progress, stk_error *err)
 {
     const stk_engine_ranks ranks = {.first_rank = rank, .rank_count = 1, .world = world};
-    return open_span(out, options, ranks, &(stk_span){.one = true, .step = step, .micro = micro}, NULL, err);
+    return open_span(out, options, ranks, &(stk_span){.one = true, .step = step, .micro = micro}, progress, err);
 }
 
 /* --- close --- */

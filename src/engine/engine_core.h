@@ -263,7 +263,7 @@ void stk_reader_unask(stk_reader *reader);
 
 /* Open an engine for one micro-batch of one rank: what `stoker replay` needs. */
 stk_status stk_engine_open_one(stk_engine **out, const stk_options *options, uint64_t step, uint32_t rank,
-                               uint32_t world, uint32_t micro, stk_error *err) STK_MUST_USE;
+                               uint32_t world, uint32_t micro, const stk_index_progress *progress, stk_error *err) STK_MUST_USE;
 
 /* Open FILE for appending; NULL: none. */
 stk_status stk_dead_letter_open(int *fd, const char *path, stk_error *err) STK_MUST_USE;

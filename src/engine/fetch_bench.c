@@ -20,10 +20,12 @@ static const double WORTH = 1.05;
 typedef struct bench {
     stk_rules *rules;
     stk_run *run; /* of a configuration: owns the rules */
-    stk_places *endpoints;
     stk_source *source;
     stk_pool pool; /* of addresses */
-    stk_str *object;
+    struct object {
+        stk_str address;
+        const stk_places *places; /* as for a run: where redirects may lead; of s3:// that the caller gave NULL */
+    } *object;
     size_t object_count;
     uint64_t object_bytes, largest_bytes;
     stk_fetch_bench *out;
@@ -34,13 +36,13 @@ typedef struct bench {
 
 /* --- objects --- */
 
-static stk_status add_object(bench *b, stk_str prefix, stk_str rest, uint64_t size_bytes, stk_error *err)
+static stk_status add_object(bench *b, const stk_places *places, stk_str prefix, stk_str rest, uint64_t size_bytes, stk_error *err)
 {
     char *const copy = stk_pool_take(&b->pool, prefix.size_bytes + rest.size_bytes + 1);
     if (!copy) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a list of objects");
     memcpy(copy, prefix.data, prefix.size_bytes);
     memcpy(copy + prefix.size_bytes, rest.data, rest.size_bytes);
-    b->object[b->object_count++] = (stk_str){copy, prefix.size_bytes + rest.size_bytes};
+    b->object[b->object_count++] = (struct object){{copy, prefix.size_bytes + rest.size_bytes}, places};
     b->object_bytes += size_bytes;
     if (size_bytes > b->largest_bytes) b->largest_bytes = size_bytes;
     return STK_OK;
@@ -56,7 +58,7 @@ typedef struct listing {
 static bool take_entry(void *context, const stk_source_entry *entry)
 {
     listing *const l = context;
-    if (entry->size_bytes) l->status = add_object(l->bench, l->bucket, entry->key, entry->size_bytes, l->err);
+    if (entry->size_bytes) l->status = add_object(l->bench, NULL, l->bucket, entry->key, entry->size_bytes, l->err);
     return l->status == STK_OK && l->bench->object_count < OBJECTS_MAX;
 }
 
@@ -65,7 +67,7 @@ static stk_status list_address(bench *b, const char *address, stk_error *err)
     const stk_str text = stk_str_of(address);
     if (!stk_address_is_remote(text))
         return stk_fail(err, STK_ERR_OPTION, "%.100s: s3://BUCKET/PREFIX, https://HOST/PATH or a configuration is expected", address);
-    if (!stk_address_is_s3(text)) return b->object_count < OBJECTS_MAX ? add_object(b, text, (stk_str){"", 0}, 0, err) : STK_OK;
+    if (!stk_address_is_s3(text)) return b->object_count < OBJECTS_MAX ? add_object(b, b->rules->endpoints, text, (stk_str){"", 0}, 0, err) : STK_OK;
     listing l = {.bench = b, .bucket = stk_place_of(text), .err = err};
     if (l.bucket.size_bytes <= 5) return stk_fail(err, STK_ERR_OPTION, "%.100s: write s3://BUCKET/PREFIX", address);
     char bucket[300];
@@ -87,7 +89,7 @@ static stk_status take_record(bench *b, uint32_t s, uint64_t r, stk_buffer *byte
     if (status == STK_ERR_RECORD) return STK_OK;
     STK_TRY(status);
     for (size_t m = 0; m < sample->media_count && b->object_count < OBJECTS_MAX; m++)
-        if (stk_address_is_on_store(sample->media[m].address)) STK_TRY(add_object(b, sample->media[m].address, (stk_str){"", 0}, 0, err));
+        if (stk_address_is_on_store(sample->media[m].address)) STK_TRY(add_object(b, set->places, sample->media[m].address, (stk_str){"", 0}, 0, err));
     return STK_OK;
 }
 
@@ -101,7 +103,7 @@ static stk_status take_manifests(bench *b, const stk_options *options, stk_error
     stk_status status = STK_OK;
     b->run->stream = true; /* an index of lines: no medium is asked about */
     for (uint32_t s = 0; status == STK_OK && s < b->run->set_count; s++) {
-        status = stk_run_open_index(b->run, options, s, NULL, NULL, err);
+        status = stk_run_open_index(b->run, options, s, &b->waiting, NULL, err);
         const uint64_t records = status == STK_OK ? b->run->set[s].facts.record_count : 0;
         for (uint64_t r = 0; status == STK_OK && r < records && b->object_count < OBJECTS_MAX; r++)
             status = take_record(b, s, r, &bytes, &sample, err);
@@ -173,7 +175,7 @@ static void submit(level *l, stk_request *r)
     bench *const b = l->bench;
     const size_t at = (size_t)(r - l->request);
     const size_t each = (size_t)stk_round_up(b->out->piece_bytes + STK_PAD_BYTES, STK_ALIGN_BYTES);
-    *r = (stk_request){.address = b->object[l->next], .size_bytes = b->out->piece_bytes, .buffer = l->buffer + at * each,
+    *r = (stk_request){.address = b->object[l->next].address, .places = b->object[l->next].places, .size_bytes = b->out->piece_bytes, .buffer = l->buffer + at * each,
                        .capacity_bytes = b->out->piece_bytes};
     l->next = (l->next + 1) % b->object_count;
     l->under_way++;
@@ -299,27 +301,34 @@ static bool find_is_stopped(void *context)
     return !still_finding(context);
 }
 
-/* The hosts that the caller names may be private, as those of the configuration. */
-static stk_status open_source(bench *b, const char *const *address, size_t count, stk_error *err)
+/* The rules of a store, where the hosts that the caller names are allowed as those of the options are. */
+static stk_status make_rules(bench *b, const stk_options *options, const char *const *address, size_t count, stk_error *err)
 {
-    const stk_rules *const rules = b->rules;
-    stk_source_config config = rules->store;
+    stk_options named = *options;
+    char **const item = stk_pool_take(&b->pool, (options->allow.count + count) * sizeof *item);
+    if (!item) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a list of hosts");
+    if (options->allow.count) memcpy(item, options->allow.item, options->allow.count * sizeof *item);
+    named.allow.item = item;
+    for (size_t i = 0; i < count; i++) {
+        const stk_str text = stk_str_of(address[i]), place = stk_place_of(text);
+        if (!stk_address_is_remote(text) || stk_address_is_s3(text)) continue;
+        char *const host = stk_pool_take(&b->pool, place.size_bytes + 1);
+        if (!host) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a list of hosts");
+        memcpy(host, place.data, place.size_bytes);
+        host[place.size_bytes] = 0;
+        item[named.allow.count++] = host;
+    }
+    return stk_rules_make_store(&b->rules, &named, err);
+}
+
+static stk_status open_source(bench *b, stk_error *err)
+{
+    stk_source_config config = b->rules->store;
     config.file_threads = FILE_THREADS;
     config.cache_path = NULL;
     config.cache_bytes = 0;
     config.stopped = find_is_stopped;
     config.stopped_context = b;
-    stk_str *const host = stk_alloc_array(STK_TAG_ENGINE, count + 1, sizeof *host);
-    if (!host) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a list of hosts");
-    size_t hosts = 0;
-    for (size_t i = 0; i < count; i++)
-        if (stk_address_is_remote(stk_str_of(address[i])) && !stk_address_is_s3(stk_str_of(address[i])))
-            host[hosts++] = stk_place_of(stk_str_of(address[i]));
-    if (config.endpoint) host[hosts++] = stk_place_of(stk_str_of(config.endpoint));
-    const stk_status status = hosts ? stk_places_create(&b->endpoints, host, hosts, err) : STK_OK;
-    stk_free(host);
-    STK_TRY(status);
-    if (count && b->endpoints) config.endpoints = b->endpoints;
     return stk_source_open(&b->source, &config, err);
 }
 
@@ -327,12 +336,12 @@ static stk_status run_bench(bench *b, const stk_options *options, const char *co
 {
     if (most < 1 || most > MOST) return stk_fail(err, STK_ERR_USAGE, "%u requests: 1 to %d are possible", most, MOST);
     if (count) {
-        STK_TRY(stk_rules_make_store(&b->rules, options, err));
+        STK_TRY(make_rules(b, options, address, count, err));
     } else {
         STK_TRY(stk_run_prepare(&b->run, options, &b->waiting, err));
         b->rules = b->run->rules;
     }
-    STK_TRY(open_source(b, address, count, err));
+    STK_TRY(open_source(b, err));
     STK_TRY(find_objects(b, options, address, count, err));
     return rise(b, most, err);
 }
@@ -346,7 +355,6 @@ stk_status stk_fetch_bench_run(stk_fetch_bench *out, const stk_options *options,
     stk_pool_init(&b.pool, STK_TAG_ENGINE);
     const stk_status status = run_bench(&b, options, address, count, most, err);
     stk_source_close(&b.source);
-    stk_places_destroy(b.endpoints);
     stk_free(b.object);
     stk_pool_deinit(&b.pool);
     if (b.run) stk_run_release(b.run);

@@ -139,7 +139,9 @@ stk_status stk_lane_open_run(stk_lane *lane, const stk_options *options, const s
     STK_TRY(stk_plan_check_world(lane->run->plan, lane->engine->ranks.world, err));
     stk_watch watch;
     stk_run_watch(&watch, progress);
-    return find_span(lane, part, forecast, &watch, err);
+    const stk_status status = find_span(lane, part, forecast, &watch, err);
+    stk_remote_watch(lane->run->rules->remote, NULL); /* progress is for those who open */
+    return status;
 }
 
 static void open_readers(stk_lane *lane)

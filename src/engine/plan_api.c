@@ -10,6 +10,7 @@ enum { THREADS_MAX = 64 };
 static stk_status open_view(stk_plan_view *view, const stk_options *options, const stk_index_progress *progress, stk_error *err)
 {
     STK_TRY(stk_run_open(&view->run, options, progress, err));
+    stk_remote_watch(view->run->rules->remote, NULL); /* progress is for those who open */
     STK_TRY(stk_plan_check_world(view->run->plan, view->world, err));
     const int threads = options->workers < 0 ? 1 : stk_run_thread_count(options);
     view->threads = threads < THREADS_MAX ? (uint32_t)threads : THREADS_MAX;

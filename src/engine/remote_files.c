@@ -16,7 +16,6 @@
 
 /* Of a large object: so many parts under way, written in their order. */
 enum { PART_BYTES = 8 << 20, PARTS = 8, WAIT_MS = 50 };
-static const uint64_t PUT_BYTES_MAX = 5ull << 30;
 static const stk_ns REPORT_EVERY_NS = 200 * STK_MS;
 
 /* --- lists --- */
@@ -305,7 +304,7 @@ static stk_status push(void *context, const char *path, stk_error *err)
     STK_TRY(address_of(files, path, address, err));
     STK_TRY(stk_remote_source(files->remote, &source, err));
     stk_status status = access(path, F_OK) == 0 ? stk_map_open(&map, path, err) : STK_OK;
-    if (status == STK_OK && map.size_bytes > PUT_BYTES_MAX)
+    if (status == STK_OK && map.size_bytes > STK_PUT_BYTES_MAX)
         status = stk_fail(err, STK_ERR_INDEX, "an index of %zu bytes, and a store takes 5 GiB at once: split the manifest, or set index_dir to a folder",
                           map.size_bytes);
     if (status == STK_OK) status = stk_source_put(source, stk_str_of(address), (stk_bytes){map.data, map.size_bytes}, err);

@@ -288,7 +288,6 @@ stk_status stk_run_open(stk_run **out, const stk_options *options, const stk_ind
         status = stk_unusable_check(run, &run->set[i], options->errors_unusable, err);
     if (!run->stream) stk_remote_rest(run->rules->remote);
     if (status == STK_OK) status = open_plan(run, options, progress, err);
-    stk_remote_watch(run->rules->remote, NULL); /* progress is for those who open */
     if (status < 0) {
         stk_run_release(run);
         *out = NULL;

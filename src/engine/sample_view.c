@@ -7,9 +7,8 @@
 
 #include "engine/lazy_facts.h"
 #include "engine/survey.h"
-#include "schema/place.h"
 #include "schema/derive.h"
-#include "source/source.h"
+#include "schema/place.h"
 
 typedef struct viewed_image {
     stk_sample_image shown;
@@ -191,7 +190,13 @@ static stk_status view_image(stk_sample_view *v, uint32_t k, stk_bytes bytes, ui
     return d.status;
 }
 
-static stk_status open_image(stk_sample_view *v, stk_source *source, uint32_t k, stk_error *err)
+/* Of the call, not of the bytes. */
+static bool ends_the_view(stk_status status)
+{
+    return status == STK_ERR_NOMEM || status == STK_ERR_NETWORK || status == STK_ERR_INTERRUPTED;
+}
+
+static stk_status open_image(stk_sample_view *v, uint32_t k, stk_error *err)
 {
     const stk_run_set *const set = &v->run->set[v->set_index];
     const stk_recipe_media *const media = &v->recipe.media[k];
@@ -205,40 +210,42 @@ static stk_status open_image(stk_sample_view *v, stk_source *source, uint32_t k,
                                       .fault = image->fault};
     uint8_t *const buffer = stk_alloc(STK_TAG_ENGINE, facts->size_bytes);
     if (!buffer) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an image");
-    stk_request request = {.address = address, .etag = stk_media_etag(v->facts, facts), .places = set->places, .size_bytes = UINT64_MAX, .buffer = buffer,
-                           .capacity_bytes = facts->size_bytes};
-    stk_source_submit(source, &request);
-    while (!stk_source_reap(source, STK_FOREVER)) {}
-    stk_error fault = request.error;
-    stk_status status = request.status;
-    const uint64_t key = stk_quarantine_key(address, facts->size_bytes, stk_survey_version(facts, request.etag));
-    if (status == STK_OK) status = view_image(v, k, (stk_bytes){buffer, request.got_bytes}, key, &fault);
+    stk_remote_group group;
+    stk_remote_group_init(&group);
+    stk_remote_request asked = {.request = {.address = address, .etag = stk_media_etag(v->facts, facts), .places = set->places,
+                                            .size_bytes = UINT64_MAX, .buffer = buffer, .capacity_bytes = facts->size_bytes}};
+    const stk_request *const came = &asked.request;
+    stk_error fault;
+    stk_status status = stk_remote_submit(v->run->rules->remote, &group, &asked, &fault);
+    if (status == STK_OK) {
+        while (!stk_remote_next(v->run->rules->remote, &group, STK_FOREVER)) continue;
+        status = came->status;
+        fault = came->error;
+    }
+    stk_remote_group_deinit(&group);
+    const uint64_t key = stk_quarantine_key(address, facts->size_bytes, stk_survey_version(facts, came->etag));
+    if (status == STK_OK) status = view_image(v, k, (stk_bytes){buffer, came->got_bytes}, key, &fault);
     stk_free(buffer);
     if (status != STK_OK) snprintf(image->fault, sizeof image->fault, "%s", status == STK_AGAIN ? "truncated" : fault.message);
-    if (status == STK_ERR_NOMEM && err) *err = fault;
-    return status == STK_ERR_NOMEM ? status : STK_OK;
+    if (ends_the_view(status) && err) *err = fault;
+    return ends_the_view(status) ? status : STK_OK;
 }
 
 static stk_status open_images(stk_sample_view *v, stk_error *err)
 {
-    stk_source *source;
-    stk_source_config config = v->run->rules->store;
-    config.file_threads = 1;
-    STK_TRY(stk_source_open(&source, &config, err));
     v->cell = stk_quarantine_enter(v->run->quarantine);
     stk_status status = STK_OK;
-    for (uint32_t k = 0; status == STK_OK && k < v->recipe.media_count; k++) status = open_image(v, source, k, err);
+    for (uint32_t k = 0; status == STK_OK && k < v->recipe.media_count; k++) status = open_image(v, k, err);
     stk_quarantine_leave(v->run->quarantine, v->cell);
-    stk_source_close(&source);
     return status;
 }
 
 /* --- the view --- */
 
-static stk_status open_view(stk_sample_view *v, const stk_options *options, const char *id, stk_error *err)
+static stk_status open_view(stk_sample_view *v, const stk_options *options, const char *id, const stk_index_progress *progress, stk_error *err)
 {
-    STK_TRY(stk_run_prepare(&v->run, options, NULL, err));
-    for (uint32_t i = 0; i < v->run->set_count; i++) STK_TRY(stk_run_open_index(v->run, options, i, NULL, NULL, err));
+    STK_TRY(stk_run_prepare(&v->run, options, progress, err));
+    for (uint32_t i = 0; i < v->run->set_count; i++) STK_TRY(stk_run_open_index(v->run, options, i, progress, NULL, err));
     stk_buffer_init(&v->record, STK_TAG_ENGINE, v->run->rules->limits.record_bytes + STK_PAD_BYTES);
     STK_TRY(stk_text_scratch_create(&v->text, &v->run->rules->limits, err));
     STK_TRY(stk_image_scratch_create(&v->image, v->run->image, err));
@@ -255,14 +262,15 @@ static stk_status open_view(stk_sample_view *v, const stk_options *options, cons
     return open_images(v, err);
 }
 
-stk_status stk_sample_open(stk_sample_view **out, const stk_options *options, const char *id, stk_error *err)
+stk_status stk_sample_open(stk_sample_view **out, const stk_options *options, const char *id, const stk_index_progress *progress, stk_error *err)
 {
     *out = NULL;
     stk_sample_view *v = stk_alloc(STK_TAG_ENGINE, sizeof *v);
     if (!v) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a sample");
     stk_sample_init(&v->sample);
     stk_pool_init(&v->pool, STK_TAG_ENGINE);
-    const stk_status status = open_view(v, options, id, err);
+    const stk_status status = open_view(v, options, id, progress, err);
+    if (v->run) stk_remote_rest(v->run->rules->remote); /* all is here, and progress is for those who open */
     if (status < 0) {
         stk_sample_close(&v);
         return status;

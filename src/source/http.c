@@ -12,7 +12,6 @@
 
 #include <curl/curl.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -43,7 +42,7 @@ struct stk_exchange {
     size_t sent_bytes, head_bytes;
     const char *ca;  /* set now */
     char words[CURL_ERROR_SIZE]; /* of libcurl, when the exchange fails */
-    bool may_be_private, met_private, new_connection, said_stop, doomed;
+    bool may_be_private, met_private, new_connection, said_stop, doomed, directly; /* directly: set now, no proxy */
 };
 
 struct stk_http {
@@ -51,7 +50,6 @@ struct stk_http {
     CURLM *multi;
     CURLSH *share[SPREAD]; /* names and TLS sessions, of this thread alone; with one, all connections went to one address */
     const char *system_ca, *system_ca_folder; /* libcurl's own; NULL: none */
-    bool proxied;  /* the environment names a proxy: addresses are its own affair */
     int epoll, wake;
     uint8_t *watched; /* of each descriptor below watched_count that open_socket made: what epoll knows it with, and RESTS */
     int watched_count;
@@ -102,7 +100,7 @@ static void meet_socket(stk_http *h, int fd)
 static curl_socket_t open_socket(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     stk_exchange *const x = context;
-    if (!x->may_be_private && !x->http->proxied && stk_address_private(&address->addr)) {
+    if (!x->may_be_private && stk_address_private(&address->addr)) {
         x->met_private = true;
         return CURL_SOCKET_BAD;
     }
@@ -297,6 +295,13 @@ static void set_authorities(stk_exchange *x, const char *ca)
     x->ca = ca;
 }
 
+/* NULL: what the environment says of proxies. */
+static void set_directly(stk_exchange *x, bool directly)
+{
+    curl_easy_setopt(x->easy, CURLOPT_NOPROXY, directly ? "*" : NULL);
+    x->directly = directly;
+}
+
 stk_exchange *stk_http_start(stk_http *h, const stk_http_ask *ask)
 {
     stk_exchange *x = h->idle;
@@ -309,8 +314,10 @@ stk_exchange *stk_http_start(stk_http *h, const stk_http_ask *ask)
     x->words[0] = 0;
     x->may_be_private = ask->may_be_private;
     x->met_private = x->new_connection = x->said_stop = x->doomed = false;
-    curl_easy_setopt(x->easy, CURLOPT_FRESH_CONNECT, ask->fresh ? 1L : 0L);
+    /* An address is looked at when the connection is made, so one of others will not do. */
+    curl_easy_setopt(x->easy, CURLOPT_FRESH_CONNECT, ask->fresh || !ask->may_be_private ? 1L : 0L);
     if (x->ca != ask->ca) set_authorities(x, ask->ca);
+    if (x->directly == ask->may_be_private) set_directly(x, !ask->may_be_private);
     if (curl_easy_setopt(x->easy, CURLOPT_URL, ask->url) != CURLE_OK || !set_headers(x, ask) || !set_method(x, ask->method) ||
         curl_multi_add_handle(h->multi, x->easy) != CURLM_OK) {
         push(&h->idle, x);
@@ -458,16 +465,6 @@ static void init_curl(void)
     curl_is_ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
 }
 
-static bool names_proxy(void)
-{
-    static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *const value = getenv(names[i]);
-        if (value && *value) return true;
-    }
-    return false;
-}
-
 static bool make_shares(stk_http *h)
 {
     for (int i = 0; i < SPREAD; i++) {
@@ -500,7 +497,6 @@ stk_status stk_http_open(stk_http **out, const stk_http_config *config, stk_erro
     h->config = *config;
     h->epoll = h->wake = -1;
     h->timer = STK_FOREVER;
-    h->proxied = names_proxy();
     h->multi = curl_multi_init();
     stk_status status = h->multi && make_shares(h) ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: a transport");
     if (status == STK_OK) status = open_descriptors(h, err);

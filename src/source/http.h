@@ -23,7 +23,8 @@ typedef struct stk_http_ask {
     int header_count;
     stk_bytes upload;        /* of a PUT; the caller's until the end */
     const char *ca;          /* a PEM file of certificates; NULL: the system's; the caller's until close */
-    bool may_be_private;     /* the host may have a private, link-local or loopback address */
+    bool may_be_private;     /* the host may have a private, link-local or loopback address.  Else it is asked without a proxy, whatever
+                              * the environment names: a proxy looks the name up itself, and nobody here would see where that leads */
     bool fresh;              /* on a new connection */
     void *user;              /* comes back with each event */
 } stk_http_ask;

@@ -122,7 +122,11 @@ typedef struct stk_source_entry {
 stk_status stk_source_list(stk_source *source, stk_str address, bool (*found)(void *context, const stk_source_entry *entry),
                            void *context, stk_error *err) STK_MUST_USE;
 
-/* Store bytes (at most 5 GiB) as s3://bucket/key, in one piece: readers see the old object or this one. */
+/* What one request may store. */
+#define STK_PUT_BYTES_MAX ((uint64_t)5 << 30)
+
+/* Store bytes (at most STK_PUT_BYTES_MAX, else STK_ERR_OPTION and nothing is asked) as s3://bucket/key, in one piece: readers see
+ * the old object or this one. */
 stk_status stk_source_put(stk_source *source, stk_str address, stk_bytes bytes, stk_error *err) STK_MUST_USE;
 
 /* --- figures --- */

@@ -5,7 +5,6 @@
 
 static const stk_ns LOOK_NS = 100 * STK_MS; /* how soon a call that waits notices that it should stop */
 enum { PAGE_BYTES = 8 << 20, QUERY_BYTES = 8192, PAGES = 1 << 20 };
-#define MOST_PUT_BYTES ((uint64_t)5 << 30)
 
 void stk_call_finish(stk_request *r)
 {
@@ -111,7 +110,7 @@ stk_status stk_store_put(stk_store *s, stk_str address, stk_bytes bytes, stk_err
     STK_TRY(stk_url_parse(&url, address, err));
     if (url.kind != STK_URL_S3 || url.key.size_bytes == 0)
         return stk_fail(err, STK_ERR_OPTION, "only a key of s3:// can be written: s3://bucket/key");
-    if (bytes.size_bytes > MOST_PUT_BYTES)
+    if (bytes.size_bytes > STK_PUT_BYTES_MAX)
         return stk_fail(err, STK_ERR_OPTION, "%zu bytes are more than the 5 GiB that one request may store", bytes.size_bytes);
     stk_call call = {.kind = STK_JOB_PUT, .upload = bytes};
     stk_request request = {.address = address, .size_bytes = UINT64_MAX};

@@ -245,6 +245,59 @@ def test_one_interrupt_ends_an_opening_that_waits_for_the_store(remote, build, w
     assert remote.schedule.requests <= before + 1
 
 
+def interrupted(build, remote, command, waits, most=1, **more):
+    """Once the command waits for a store that has stopped answering, one Ctrl-C ends it: long before it would ask again, after ten seconds."""
+    for thing in remote.things.values():
+        thing.asked = 0
+    program = subprocess.Popen([build / "cli/stoker", *map(str, command)], env=remote.environment | more, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while not waits() and program.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    assert waits() and program.poll() is None, program.communicate()[1]
+    program.send_signal(signal.SIGINT)
+    said = program.communicate(timeout=60)[1]
+    assert program.returncode == 130 and "interrupted" in said, said
+    assert all(thing.asked <= most for thing in remote.things.values())
+
+
+COMMANDS = {"index": (), "plan": (), "plan --step": ("--step", 0), "show": ("sample#1",), "replay": ("--step", 0), "run": (), "fetch-bench": ()}
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "diff"])
+def test_one_interrupt_ends_every_command_that_waits_for_its_manifest(remote, build, name):
+    remote.schedule.all_requests = "no_first_byte"
+    more = (remote.config,) if name == "diff" else COMMANDS[name]
+    interrupted(build, remote, [name.split()[0], remote.config, *more], lambda: remote.schedule.requests)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", ["show", "replay", "run", "fetch-bench"])
+def test_one_interrupt_ends_every_command_that_waits_for_media(remote, build, name, stream):
+    lazily = ("--index", "stream", "--balance", "none", "--max_tokens", 2048, "--limits.media_pixels", 4000000, "--limits.media_bytes", "8MiB") if stream else ()
+    remote("replay", "--step", 0, *lazily)  # index and copies are there
+    for key, thing in remote.things.items():
+        thing.always = "" if key.endswith("jsonl") else "no_first_byte"
+    interrupted(build, remote, [name, remote.config, *COMMANDS[name], *lazily], remote.asked,
+                most=1 + stream)  # facts of a picture in two records are asked for by one for both: called back, the other asks for itself
+
+
+def test_one_interrupt_ends_a_command_that_waits_for_its_credentials(remote, build, tmp_path):
+    """A program that never says them."""
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = /bin/sh -c 'touch {tmp_path}/asked; exec sleep 60'\n")
+    interrupted(build, remote, ["show", remote.config, "sample#1"], (tmp_path / "asked").exists,
+                AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_CONFIG_FILE=str(tmp_path / "config"))
+
+
+def test_a_store_that_refuses_ends_show_in_words(remote):
+    """It is no fault of the picture."""
+    remote.index()
+    names = [key for key in remote.things if "/images/" in key]
+    for key in names:
+        remote.things[key].always = "invalid_key_id"
+    shown = remote("show", "sample#1", status=1)
+    assert "InvalidAccessKeyId" in shown.stderr and "unusable" not in shown.stdout
+
+
 def test_a_second_run_takes_objects_from_the_cache(remote, local):
     options = ("--cache.path", remote.folder / "disk", "--cache.bytes", "1GB", "--epochs", 1)
     first = remote.run(*options)
@@ -423,6 +476,26 @@ def test_fetch_bench_measures_a_prefix(remote, stoker):
     assert not any("media" in path.name for path in (remote.cache / "stoker").iterdir())
     nothing = stoker("fetch-bench", remote.address + "none/", "--endpoint", remote.store.url, env=remote.environment, status=None)
     assert nothing.returncode == 1 and "no object" in nothing.stderr
+
+
+def test_fetch_bench_follows_redirects_as_a_run_does(stoker, remote, fault_store):
+    """To hosts that the caller names, and to no others."""
+    class Moved(fault_store.FaultStore):
+        def decide(self, request, schedule, thing, body):
+            return fault_store.Answer("302 Found", headers={"Location": self.to}), "calm"
+
+    class Calm(fault_store.FaultStore):
+        def decide(self, request, schedule, thing, body):
+            return self.content(request, thing), "calm"
+
+    with Moved() as first, Calm() as second:
+        for web in (first, second):
+            web.add(fault_store.Schedule("web", {"a": fault_store.Thing.of(b"some bytes")}))
+        first.to = f"{second.url}/web/a"
+        command = ("fetch-bench", f"{first.url}/web/a", "--seconds", 1, "--most", 8)
+        refused = stoker(*command, env=remote.environment, status=1)
+        assert f'redirected to a place outside the allowed places: add allow: ["{second.url}"]' in refused.stderr and not second.reached
+        assert "best: 8 in flight" in stoker(*command, "--allow", second.url, env=remote.environment).stdout
 
 
 def test_fetch_bench_of_a_store_that_is_not_there_says_so(stoker, remote):

@@ -250,7 +250,7 @@ static void a_replay_is_the_batch_of_the_run(void)
         stk_batch *batch = NULL;
         uint8_t digest[16];
         stk_state after;
-        CHECK_OK(stk_replay(&batch, &options, i / 4, i % 2, 2, i / 2 % 2, &run.err), run.err);
+        CHECK_OK(stk_replay(&batch, &options, i / 4, i % 2, 2, i / 2 % 2, NULL, &run.err), run.err);
         stk_batch_digest(batch, digest);
         stk_batch_state(batch, &after);
         CHECK_MSG(memcmp(digest, run.digest[i], 16) == 0, "micro-batch %zu", i);
@@ -258,9 +258,9 @@ static void a_replay_is_the_batch_of_the_run(void)
         stk_batch_release(&batch);
     }
     stk_batch *batch = NULL;
-    CHECK_INT(stk_replay(&batch, &options, 13, 0, 2, 0, &run.err), STK_ERR_USAGE);
+    CHECK_INT(stk_replay(&batch, &options, 13, 0, 2, 0, NULL, &run.err), STK_ERR_USAGE);
     CHECK(batch == NULL);
-    CHECK_INT(stk_replay(&batch, &options, 0, 2, 2, 0, &run.err), STK_ERR_USAGE);
+    CHECK_INT(stk_replay(&batch, &options, 0, 2, 2, 0, NULL, &run.err), STK_ERR_USAGE);
 }
 
 int main(int argc, char **argv)

@@ -510,7 +510,7 @@ static void a_loader_and_a_replay_are_of_one_split(void)
     stk_loader_metrics(loader, &m);
     CHECK_INT(m.arena_bytes, train.metrics.arena_bytes);
     stk_loader_close(&loader);
-    CHECK_OK(stk_replay(&batch, &options, 1, 0, 1, 0, &err), err);
+    CHECK_OK(stk_replay(&batch, &options, 1, 0, 1, 0, NULL, &err), err);
     expect(batch, &train, 1, "replay");
     stk_batch_release(&batch);
 }

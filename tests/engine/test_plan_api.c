@@ -55,7 +55,7 @@ static void compare_with_batches(stk_plan_view *view, uint64_t step, uint32_t wo
     while (rank < world) {
         stk_batch *batch = NULL;
         stk_batch_info info;
-        CHECK_OK(stk_replay(&batch, &options, step, rank, world, micro, &err), err);
+        CHECK_OK(stk_replay(&batch, &options, step, rank, world, micro, NULL, &err), err);
         stk_batch_info_get(batch, &info);
         for (size_t i = 0; i < stk_batch_sample_count(batch); i++, at++) {
             stk_batch_sample made;

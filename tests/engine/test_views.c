@@ -68,7 +68,7 @@ static void a_sample_is_shown_as_it_stands_in_its_batch(void)
     setup();
     stk_error err;
     stk_batch *batch = NULL;
-    CHECK_OK(stk_replay(&batch, &options, 2, 0, 1, 0, &err), err);
+    CHECK_OK(stk_replay(&batch, &options, 2, 0, 1, 0, NULL, &err), err);
     const stk_view ids = stk_batch_field(batch, "input_ids"), labels = stk_batch_field(batch, "labels");
     const stk_view types = stk_batch_field(batch, "mm_token_type_ids"),
                    positions = stk_batch_field(batch, "position_ids");
@@ -80,7 +80,7 @@ static void a_sample_is_shown_as_it_stands_in_its_batch(void)
         stk_sample_view *view = NULL;
         stk_sample_info info;
         stk_batch_sample_at(batch, i, &sample);
-        CHECK_OK(stk_sample_open(&view, &options, sample.id, &err), err);
+        CHECK_OK(stk_sample_open(&view, &options, sample.id, NULL, &err), err);
         stk_sample_info_get(view, &info);
         CHECK_STR(info.id, sample.id);
         CHECK_INT(info.line, sample.line);
@@ -112,12 +112,12 @@ static void a_sample_that_is_not_there_is_named(void)
     setup();
     stk_sample_view *view = NULL;
     stk_error err;
-    CHECK(stk_sample_open(&view, &options, "set/999", &err) < 0);
+    CHECK(stk_sample_open(&view, &options, "set/999", NULL, &err) < 0);
     CHECK(view == NULL);
     CHECK_HAS(err.message, "set/999");
-    CHECK(stk_sample_open(&view, &options, "other/1", &err) < 0);
+    CHECK(stk_sample_open(&view, &options, "other/1", NULL, &err) < 0);
     CHECK_HAS(err.message, "other/1");
-    CHECK_OK(stk_sample_open(&view, &options, "set#4", &err), err);
+    CHECK_OK(stk_sample_open(&view, &options, "set#4", NULL, &err), err);
     stk_sample_info info;
     stk_sample_info_get(view, &info);
     CHECK_STR(info.id, "set/3");
@@ -183,7 +183,7 @@ static void a_picture_may_stand_in_its_record(void)
     proof_options(&options, path);
     stk_error err;
     stk_batch *batch = NULL;
-    CHECK_OK(stk_replay(&batch, &options, 0, 0, 1, 0, &err), err);
+    CHECK_OK(stk_replay(&batch, &options, 0, 0, 1, 0, NULL, &err), err);
     const stk_view pixels = stk_batch_field(batch, "pixel_bytes");
     const size_t each = pixels.size_bytes / 4;
     for (size_t i = 1; i < 4; i++)
@@ -207,7 +207,7 @@ static void a_stated_size_is_held_against_the_picture(void)
     proof_options(&options, path);
     stk_error err;
     stk_batch *batch = NULL;
-    CHECK_OK(stk_replay(&batch, &options, 0, 0, 1, 0, &err), err);
+    CHECK_OK(stk_replay(&batch, &options, 0, 0, 1, 0, NULL, &err), err);
     const stk_view pixels = stk_batch_field(batch, "pixel_bytes");
     const stk_view grids = stk_batch_field(batch, "image_grid_thw");
     const int64_t *const grid = grids.data;

@@ -118,6 +118,53 @@ static void a_redirect_to_a_private_address_is_refused(void)
     unmake(r);
 }
 
+/* A proxy, as the server of another port: it is asked for whole URLs. */
+static bool answers_for_others(exchange *x)
+{
+    CHECK_MSG(strncmp(x->path, "http://127.0.0.1:", 17) == 0, "the proxy was asked for %s", x->path);
+    return server_status(x, 200, "", "by the proxy");
+}
+
+/* What the configuration names goes through the proxy, whatever its address.  What it does not name is asked without, or nobody here would
+ * see where a name leads: the address is looked at as ever. */
+static void no_proxy_hides_a_private_address(void)
+{
+    server *const s = server_start(server_object, NULL), *const proxy = server_start(answers_for_others, NULL);
+    char named[64], unnamed[64], proxy_url[64];
+    stk_error err;
+    stk_places *places;
+    fetcher f;
+    snprintf(named, sizeof named, "http://127.0.0.1:%d", s->port);
+    const stk_str text = stk_str_of(named);
+    CHECK_OK(stk_places_create(&places, &text, 1, &err), err);
+    snprintf(proxy_url, sizeof proxy_url, "http://127.0.0.1:%d", proxy->port);
+    unsetenv("no_proxy");
+    setenv("http_proxy", proxy_url, 1);
+    open_fetcher(&f, s, (stk_source_config){.endpoints = places});
+    snprintf(named, sizeof named, "http://127.0.0.1:%d/1000-x", s->port);
+    static const char *const hosts[] = {"127.0.0.2", "localhost", "2130706433", "[::1]", "169.254.169.254"};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        stk_request *r = make(named, 0, UINT64_MAX, 1000);
+        stk_store_submit(f.store, r);
+        CHECK(reap(&f) == r);
+        CHECK_MSG(r->status == STK_OK && r->got_bytes == 12 && memcmp(r->buffer, "by the proxy", 12) == 0, "%s", r->error.message);
+        unmake(r);
+        snprintf(unnamed, sizeof unnamed, "http://%s:%d/1000-x", hosts[i], s->port);
+        r = make(unnamed, 0, UINT64_MAX, 1000);
+        stk_store_submit(f.store, r);
+        CHECK(reap(&f) == r);
+        CHECK_MSG(r->status == STK_ERR_MEDIA_DENIED, "%s: %d %s", unnamed, r->status, r->error.message);
+        CHECK_HAS(r->error.message, "private");
+        unmake(r);
+    }
+    close_fetcher(&f);
+    unsetenv("http_proxy");
+    setenv("no_proxy", "*", 1);
+    CHECK_INT(server_stop(proxy).requests, sizeof hosts / sizeof *hosts);
+    CHECK_INT(server_stop(s).requests, 0);
+    stk_places_destroy(places);
+}
+
 int main(int argc, char **argv)
 {
     static const char *const unset[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"};
@@ -125,5 +172,5 @@ int main(int argc, char **argv)
     setenv("no_proxy", "*", 1);
     make_quick();
     TEST_MAIN(argc, argv, TEST(credentials_that_expire_are_replaced_once_for_all), TEST(credentials_that_stay_expired_stop_the_run),
-              TEST(a_redirect_to_a_private_address_is_refused));
+              TEST(a_redirect_to_a_private_address_is_refused), TEST(no_proxy_hides_a_private_address));
 }
