@@ -76,6 +76,37 @@ STK_API void stk_engine_eval_metrics(const stk_engine *engine, stk_metrics *metr
 /* Stop, join all threads, free; delivered batches live on.  Sets the pointer to NULL. */
 STK_API void stk_engine_close(stk_engine **engine);
 
+/* --- on request: an engine without readers, for ranks on other machines (docs/ray.md) --- */
+
+/* Which micro-batch. */
+typedef struct stk_place {
+    uint64_t step;
+    uint32_t rank, micro;
+} stk_place;
+
+/* Open an engine that makes what it is asked for, of any rank, in any order, and nothing before.  `keep` + `prefetch` are the micro-batches
+ * that may be in memory at once, those that are out among them; `workers: inline` is one worker.  A split is a run of its own
+ * (stk_options_split).  Each micro-batch that is made, and each masked sample, is counted by the engine that makes it. */
+STK_API STK_MUST_USE stk_status stk_engine_open_on_request(stk_engine **out, const stk_options *options, uint32_t world,
+                                                           const stk_index_progress *progress, stk_error *err);
+
+/* Make a micro-batch, and wait for it up to timeout_ns.  Several threads may ask at once, for the same one too: it is made once, and each
+ * gets a reference.
+ *
+ * STK_OK     *out is a batch that the caller owns.
+ * STK_AGAIN  it was not made in time; *out is NULL; ask again.
+ * < 0        *out is NULL; STK_ERR_USAGE: the run has no such place.  A failure is of this micro-batch: others are made all the same. */
+STK_API STK_MUST_USE stk_status stk_engine_make(stk_engine *engine, const stk_place *place, stk_batch **out, stk_ns timeout_ns, stk_error *err);
+
+/* Say what will be asked for: its media are fetched as far as fetch_ahead goes, and nothing is made.  Returns at once.  What there is no
+ * room for, and what is no place of the run, is forgotten. */
+STK_API void stk_engine_expect(stk_engine *engine, const stk_place *place, size_t count);
+
+/* Which micro-batch of a rank comes behind a state (NULL: the first), counted over the run, and the state in this run's terms.  Failure:
+ * as opening there. */
+STK_API STK_MUST_USE stk_status stk_engine_place(const stk_engine *engine, const stk_state *state, uint64_t *number, stk_state *here,
+                                                 stk_error *err);
+
 /* --- the loader: an engine for one rank, of one split --- */
 
 STK_API STK_MUST_USE stk_status stk_loader_open(stk_loader **out, const stk_options *options, uint32_t rank,

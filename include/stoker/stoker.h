@@ -9,6 +9,7 @@
 #include <stoker/loader.h>
 #include <stoker/metrics.h>
 #include <stoker/options.h>
+#include <stoker/parcel.h>
 #include <stoker/plan.h>
 #include <stoker/sample.h>
 #include <stoker/state.h>

@@ -224,11 +224,12 @@ static void reader_note_state(reader_object *self)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* state: text, or None; changes: option names that may differ from it, with commas. */
-static bool read_state(stk_state *state, PyObject *text, const char *changes)
+bool core_read_state(stk_state *state, bool *has, PyObject *text, const char *changes)
 {
     stk_error err;
     Py_ssize_t size;
+    *has = text != Py_None;
+    if (!*has) return true;
     const char *const at = PyUnicode_AsUTF8AndSize(text, &size);
     if (!at) return false;
     if (stk_state_parse(state, at, (size_t)size, &err) < 0 || (changes[0] && stk_state_allow_changes(state, changes, &err) < 0)) {
@@ -298,7 +299,8 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
                                      &attach, &text, &changes, &PyType_Type, &batch_type, &call))
         return NULL;
     stk_state state;
-    if (text != Py_None && !read_state(&state, text, changes)) return NULL;
+    bool has_state;
+    if (!core_read_state(&state, &has_state, text, changes)) return NULL;
     reader_object *self = NULL;
     stk_options options = STK_OPTIONS_INIT;
     p.attach.split = split; /* the engine process knows both; an engine of this process serves one */
@@ -308,7 +310,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
         pthread_mutex_init(&self->lock, NULL);
         self->pid = getpid();
         self->batch_type = (PyTypeObject *)Py_NewRef((PyObject *)batch_type);
-        if (!reader_open(self, &options, &p, text == Py_None ? NULL : &state, call)) Py_CLEAR(self);
+        if (!reader_open(self, &options, &p, has_state ? &state : NULL, call)) Py_CLEAR(self);
     }
     stk_options_deinit(&options);
     Py_XDECREF(p.lent);
@@ -380,8 +382,7 @@ static stk_status reader_wait(reader_object *self, stk_batch **batch, stk_ns tim
     return STK_OK;
 }
 
-/* Seconds, or None: for ever.  Negative: raised. */
-static stk_ns read_timeout(PyObject *seconds)
+stk_ns core_read_timeout(PyObject *seconds)
 {
     if (seconds == Py_None) return STK_FOREVER;
     const double value = PyFloat_AsDouble(seconds);
@@ -395,7 +396,7 @@ static stk_ns read_timeout(PyObject *seconds)
 
 static PyObject *reader_next(reader_object *self, PyObject *seconds)
 {
-    const stk_ns timeout_ns = read_timeout(seconds);
+    const stk_ns timeout_ns = core_read_timeout(seconds);
     if (timeout_ns < 0 || !reader_begin(self)) return NULL;
     stk_batch *batch = NULL;
     stk_error err = {0};
@@ -541,7 +542,7 @@ static int start(PyObject *module)
     make_error = errors ? PyObject_GetAttrString(errors, "make") : NULL;
     Py_XDECREF(errors);
     PyObject *const type = make_error ? PyType_FromModuleAndSpec(module, &reader_spec, NULL) : NULL;
-    const bool started = add(module, "Reader", type) && core_add_batch_types(module) && PyModule_AddFunctions(module, core_report_methods) == 0 &&
+    const bool started = add(module, "Reader", type) && core_add_batch_types(module) && core_add_request_types(module) && PyModule_AddFunctions(module, core_report_methods) == 0 &&
                          add(module, "VERSION", PyUnicode_FromString(stk_version())) && add(module, "CPU", PyUnicode_FromString(stk_cpu())) &&
                          add(module, "LIBRARIES", PyUnicode_FromString(stk_libraries())) && add(module, "STATUSES", statuses());
     return started ? 0 : -1;

@@ -2,6 +2,7 @@
  *
  *     _core.c         the module; errors and options; the reader, which delivers
  *     core_batch.c    a batch and its fields: buffer protocol, DLPack
+ *     core_request.c  an engine on request, and what opens its parcels (stoker.ray)
  *     core_report.c   what the index, a plan and the metrics say, as dicts
  *
  * No thread of the library touches a Python object.  The GIL is released around everything that may wait. */
@@ -10,7 +11,6 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <stoker/client.h>
 #include <stoker/stoker.h>
 
 /* Raise what err says, as stoker._exceptions has it.  Always NULL. */
@@ -34,13 +34,24 @@ bool core_report_index(void *listener, const char *set, const char *phase, uint6
 bool core_report_plan(void *listener, uint64_t steps_done, uint64_t steps);
 bool core_report_waiting(void *listener, const char *words);
 
+/* A state's text (None: no state, *has false), with options that may differ from it, in one text with commas.  False: raised. */
+bool core_read_state(stk_state *state, bool *has, PyObject *text, const char *changes);
+/* Seconds, or None: for ever.  Negative: raised. */
+stk_ns core_read_timeout(PyObject *seconds);
+
 /* --- batches --- */
 
 /* Wrap a batch: the new object, of the type given, owns it, also on failure. */
 PyObject *core_batch_wrap(PyTypeObject *type, stk_batch *batch);
 /* A state's text. */
 PyObject *core_state_text(const stk_state *state);
+/* A new Field over any memory of a batch, whose reference it takes, also on failure. */
+PyObject *core_field_wrap(stk_batch *batch, stk_view view);
 bool core_add_batch_types(PyObject *module);
+
+/* --- on request --- */
+
+bool core_add_request_types(PyObject *module);
 
 /* --- reports --- */
 

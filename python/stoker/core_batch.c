@@ -34,8 +34,7 @@ static const struct {
              [STK_FLOAT32] = {"f", DL_FLOAT},
              [STK_BFLOAT16] = {NULL, DL_BFLOAT}};
 
-/* Takes the reference, also on failure. */
-static PyObject *field_create(stk_batch *batch, stk_view view)
+PyObject *core_field_wrap(stk_batch *batch, stk_view view)
 {
     field_object *const self = (field_object *)field_type->tp_alloc(field_type, 0);
     if (!self) {
@@ -325,7 +324,7 @@ static PyObject *batch_field(batch_object *self, PyObject *name)
     stk_batch *batch = batch_borrow(self);
     if (!batch) return NULL;
     const stk_view view = text ? stk_batch_field(batch, text) : (stk_view){0};
-    if (view.name) return field_create(batch, view);
+    if (view.name) return core_field_wrap(batch, view);
     stk_batch_release(&batch);
     PyErr_SetObject(PyExc_KeyError, name);
     return NULL;

@@ -21,6 +21,18 @@ const char *stk_field_name(stk_field_id id)
     return field_names[id];
 }
 
+stk_status stk_fields_find(bool wanted[STK_FIELD_COUNT], const char *const *names, uint32_t count, stk_error *err)
+{
+    for (int id = 0; id < STK_FIELD_COUNT; id++) wanted[id] = names == NULL;
+    for (uint32_t i = 0; names && i < count; i++) {
+        int id = 0;
+        while (id < STK_FIELD_COUNT && strcmp(stk_field_name((stk_field_id)id), names[i]) != 0) id++;
+        if (id == STK_FIELD_COUNT) return stk_fail(err, STK_ERR_USAGE, "\"%.60s\" is no field of a batch: docs/fields.md lists them", names[i]);
+        wanted[id] = true;
+    }
+    return STK_OK;
+}
+
 size_t stk_form_patch_bytes(const stk_batch_form *form)
 {
     const size_t plane = (size_t)3 * form->model->patch_px * form->model->patch_px;

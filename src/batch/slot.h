@@ -56,6 +56,8 @@ typedef struct stk_slot_layout {
 } stk_slot_layout;
 
 const char *stk_field_name(stk_field_id id);
+/* Which fields a caller names (names NULL: all).  Failure: STK_ERR_USAGE. */
+stk_status stk_fields_find(bool wanted[STK_FIELD_COUNT], const char *const *names, uint32_t count, stk_error *err) STK_MUST_USE;
 
 /* Bytes of one patch in the form. */
 size_t stk_form_patch_bytes(const stk_batch_form *form);

@@ -30,15 +30,29 @@ stk_work *stk_lane_made(const stk_lane *lane, uint64_t sequence)
 static void find_place(const stk_lane *lane, uint64_t sequence, uint64_t *step, uint32_t *rank, uint32_t *micro)
 {
     const stk_engine_ranks *const ranks = &lane->engine->ranks;
+    if (lane->wish) {
+        const stk_place *const place = &lane->wish[sequence % lane->window_count].place;
+        *step = place->step;
+        *rank = place->rank;
+        *micro = place->micro;
+        return;
+    }
     const uint64_t at = sequence % lane->pass_count;
     *rank = stk_engine_rank(ranks, (uint32_t)(at % ranks->rank_count));
     stk_plan_micro_at(lane->run->plan, at / ranks->rank_count + lane->first_number, ranks->world, step, micro);
 }
 
-/* Whether its reader has rewound past it. */
+/* Whether its reader has rewound past it, or its wish was let go. */
 static bool is_passed(const stk_lane *lane, uint64_t sequence)
 {
+    if (lane->wish) return lane->wish[sequence % lane->window_count].dropped;
     return lane->reader[sequence % lane->engine->ranks.rank_count].next_sequence > sequence;
+}
+
+/* Whether it may have a slot: on request, only what somebody waits for. */
+static bool is_awaited(const stk_lane *lane, uint64_t sequence)
+{
+    return !lane->wish || lane->wish[sequence % lane->window_count].asker || is_passed(lane, sequence);
 }
 
 void stk_engine_tell_readers(stk_engine_home *home)
@@ -73,6 +87,18 @@ void stk_lane_take_out(stk_lane *lane, stk_work *work)
     advance_head(lane);
 }
 
+void stk_lane_discard(stk_lane *lane, stk_work *work)
+{
+    stk_lane_take_out(lane, work);
+    if (work->slot >= 0) {
+        stk_arena_give_back(lane->engine->home->arena, work->slot);
+        lane->slots_held--;
+    }
+    work->next = lane->home->free_work;
+    lane->home->free_work = work;
+    stk_engine_tell_readers(lane->engine->home); /* what stood behind it may be accounted for now */
+}
+
 static void end_unit(stk_lane *lane, stk_unit *unit)
 {
     if (unit->ticket) stk_tickets_give_back(&lane->tickets, unit->ticket);
@@ -91,16 +117,9 @@ static void drop_passed(stk_lane *lane, stk_work *work)
         if (unit->state == STK_UNIT_TAKEN || unit->state == STK_UNIT_READY) end_unit(lane, unit);
     }
     work->units_ticketed = work->unit_count;
-    const bool preparing = work->sequence < lane->slotted && !work->prepared;
+    const bool preparing = work->placed && !work->prepared;
     if (work->units_left || preparing) return;
-    stk_lane_take_out(lane, work);
-    if (work->slot >= 0) {
-        stk_arena_give_back(lane->engine->home->arena, work->slot);
-        lane->slots_held--;
-    }
-    work->next = lane->home->free_work;
-    lane->home->free_work = work;
-    stk_engine_tell_readers(lane->engine->home); /* what stood behind it may be accounted for now */
+    stk_lane_discard(lane, work);
 }
 
 void stk_lane_drop_passed(stk_lane *lane, const stk_reader *reader)
@@ -110,6 +129,19 @@ void stk_lane_drop_passed(stk_lane *lane, const stk_reader *reader)
         stk_work *const work = *cell(lane, s);
         if (work && s % ranks == at) drop_passed(lane, work);
     }
+}
+
+bool stk_lane_drop_expected(stk_lane *lane, bool slots)
+{
+    bool any = false;
+    for (uint64_t s = lane->head; s < lane->wanted_end; s++) {
+        stk_wish *const wish = &lane->wish[s % lane->window_count];
+        stk_work *const work = s < lane->taken ? *cell(lane, s) : NULL;
+        if (wish->asker || wish->dropped || wish->ending || (s < lane->taken && !work) || (slots && (!work || work->slot < 0))) continue;
+        wish->dropped = any = true;
+        if (work) drop_passed(lane, work);
+    }
+    return any;
 }
 
 /* --- fetches --- */
@@ -141,6 +173,15 @@ static bool reap(stk_engine *engine)
     return true;
 }
 
+/* Whether somebody waits for one whose units do not all have tickets, and room was made for it. */
+static bool make_ticket_room(stk_lane *lane)
+{
+    bool awaited = false;
+    for (uint64_t s = lane->ticketed; lane->wish && !awaited && s < lane->wanted_end; s++)
+        awaited = lane->wish[s % lane->window_count].asker && (s >= lane->taken || *cell(lane, s));
+    return awaited && stk_lane_drop_expected(lane, false);
+}
+
 /* Grant the next unit in order its ticket, and start its fetches. */
 static bool start_fetch(stk_lane *lane)
 {
@@ -163,7 +204,7 @@ static bool start_fetch(stk_lane *lane)
         if (!ticket) {
             lane->metrics.budget_waits += !unit->waited;
             unit->waited = true;
-            return false;
+            return make_ticket_room(lane);
         }
         work->units_ticketed++;
         unit->state = STK_UNIT_FETCHING;
@@ -193,25 +234,34 @@ static void fill_images(const stk_run *run, stk_batch *batch)
                            stk_grid_patches(batch->recipe.media[k].grid));
 }
 
+/* The oldest without a slot that may have one. */
+static stk_work *find_unplaced(stk_lane *lane)
+{
+    while (lane->slotted < lane->taken && (!*cell(lane, lane->slotted) || (*cell(lane, lane->slotted))->placed)) lane->slotted++;
+    for (uint64_t s = lane->slotted; s < lane->taken; s++) {
+        stk_work *const work = *cell(lane, s);
+        if (work && !work->placed && is_awaited(lane, s)) return work;
+    }
+    return NULL;
+}
+
 /* Give the oldest micro-batch without one its slot, and write what belongs to no sample. */
 static bool prepare(stk_lane *lane)
 {
     stk_engine_home *const home = lane->engine->home;
-    while (lane->slotted < lane->taken && !*cell(lane, lane->slotted)) lane->slotted++;
-    if (lane->slotted == lane->taken) return false;
-    stk_work *const work = *cell(lane, lane->slotted);
+    stk_work *const work = find_unplaced(lane);
+    if (!work) return false;
     /* Where take failed there is nothing to write, and for what is passed nobody reads it. */
     if (work->status < 0 || is_passed(lane, work->sequence)) {
-        work->prepared = true;
-        lane->slotted++;
+        work->placed = work->prepared = true;
         drop_passed(lane, work);
         stk_engine_tell_readers(home);
         return true;
     }
     const int32_t slot = stk_arena_take(home->arena, lane->number);
-    if (slot < 0) return false;
-    lane->slotted++;
+    if (slot < 0) return lane->wish && stk_lane_drop_expected(lane, true);
     lane->slots_held++;
+    work->placed = true;
     work->slot = slot;
     work->batch.slot = stk_arena_slot(home->arena, slot);
     stk_engine_note_memory(lane->engine);
@@ -233,6 +283,7 @@ static void skip_passed(stk_lane *lane)
     while (lane->taken < lane->wanted_end && lane->taken - lane->head < lane->window_count && is_passed(lane, lane->taken)) {
         lane->taken++;
         advance_head(lane);
+        if (lane->wish) stk_engine_tell_readers(lane->engine->home); /* there is room for another wish */
     }
 }
 
@@ -242,6 +293,7 @@ static bool may_take(stk_lane *lane)
     if (lane->taking || lane->failed < 0 || !lane->home->free_work) return false;
     skip_passed(lane);
     if (lane->taken >= lane->wanted_end || lane->taken - lane->head >= lane->window_count) return false;
+    if (lane->wish) return true;
     const stk_engine_ranks *const ranks = &lane->engine->ranks;
     const uint32_t micros = stk_plan_micro_count(lane->run->plan, lane->first_step, ranks->world);
     const uint64_t first_step_end =
@@ -290,9 +342,9 @@ static stk_unit *claim(stk_lane *lane)
     stk_engine *const engine = lane->engine;
     bool is_oldest = true;
     lane->starved = false;
-    for (uint64_t s = lane->head; s < lane->slotted; s++) {
+    for (uint64_t s = lane->head; s < lane->taken; s++) {
         stk_work *const work = *cell(lane, s);
-        if (!work || work->units_left == 0) continue;
+        if (!work || work->units_left == 0 || !is_awaited(lane, s)) continue;
         if (!work->prepared || work->units_ready == 0) {
             is_oldest = false;
             continue;

@@ -342,19 +342,6 @@ stk_status stk_client_rewind(stk_client *c, stk_error *err)
 
 /* --- open and close --- */
 
-static stk_status set_fields(stk_client *c, const stk_attach *attach, stk_error *err)
-{
-    for (int id = 0; id < STK_FIELD_COUNT; id++) c->link->wanted[id] = attach->fields == NULL;
-    for (uint32_t i = 0; attach->fields && i < attach->field_count; i++) {
-        int id = 0;
-        while (id < STK_FIELD_COUNT && strcmp(stk_field_name((stk_field_id)id), attach->fields[i]) != 0) id++;
-        if (id == STK_FIELD_COUNT)
-            return stk_fail(err, STK_ERR_USAGE, "\"%.60s\" is no field of a batch: docs/fields.md lists them", attach->fields[i]);
-        c->link->wanted[id] = true;
-    }
-    return STK_OK;
-}
-
 static stk_status set_run(stk_client *c, const stk_options *options, const stk_attach *attach, stk_error *err)
 {
     char launcher[STK_RUN_NAME_MAX + 1];
@@ -428,7 +415,7 @@ static stk_status open_parts(stk_client *c, const stk_options *options, const st
 {
     STK_TRY(stk_link_create(&c->link, err));
     STK_TRY(stk_options_check(options, err));
-    STK_TRY(set_fields(c, attach, err));
+    STK_TRY(stk_fields_find(c->link->wanted, attach->fields, attach->field_count, err));
     STK_TRY(set_run(c, options, attach, err));
     STK_TRY(set_hello(c, options, attach, state, err));
     return wait_for_welcome(c, attach, err);

@@ -167,6 +167,13 @@ static void write_dead_letters(stk_lane *lane, const stk_batch *batch)
     stk_engine_tell_readers(home);
 }
 
+stk_status stk_lane_account(stk_lane *lane, const stk_work *work, stk_error *err)
+{
+    const stk_status status = count(lane, &work->batch, work->sequence / lane->pass_count, err);
+    write_dead_letters(lane, &work->batch);
+    return status;
+}
+
 /* Account for micro-batches in plan order, as far as `through` and as they are made, whoever their readers
  * are: so what is counted, written and refused does not depend on which reader asks first.  With the lock
  * held. */
@@ -184,8 +191,7 @@ static void settle(stk_lane *lane, uint64_t through)
             return;
         }
         stk_error error;
-        const stk_status status = count(lane, &work->batch, work->sequence / lane->pass_count, &error);
-        write_dead_letters(lane, &work->batch);
+        const stk_status status = stk_lane_account(lane, work, &error);
         if (status < 0)
             fail_lane(lane, status, &error);
         else
@@ -193,23 +199,29 @@ static void settle(stk_lane *lane, uint64_t through)
     }
 }
 
+stk_batch *stk_lane_give_out(stk_lane *lane, stk_work *work, unsigned references)
+{
+    stk_engine *const engine = lane->engine;
+    stk_batch *const batch = &work->batch;
+    state_after(lane, batch->recipe.step, batch->recipe.micro, &batch->after);
+    stk_lane_take_out(lane, work);
+    if (lane->metrics.first_batch_ns == 0) lane->metrics.first_batch_ns = stk_now() - engine->opened_ns;
+    atomic_store(&batch->references, references);
+    atomic_fetch_add(&engine->home->references, 1);
+    return batch;
+}
+
 /* Give a reader its micro-batch, which is settled.  With the lock held. */
 static void deliver(stk_reader *reader, stk_work *work, stk_batch **out)
 {
     stk_lane *const lane = reader->lane;
     stk_engine *const engine = lane->engine;
-    stk_batch *const batch = &work->batch;
-    state_after(lane, batch->recipe.step, batch->recipe.micro, &batch->after);
-    reader->state = batch->after;
+    *out = stk_lane_give_out(lane, work, 1);
+    reader->state = (*out)->after;
     reader->next_sequence += engine->ranks.rank_count;
     reader->held++;
     reader->waited_ns = 0;
-    stk_lane_take_out(lane, work);
     lane->asked = ++engine->asks;
-    if (lane->metrics.first_batch_ns == 0) lane->metrics.first_batch_ns = stk_now() - engine->opened_ns;
-    atomic_store(&batch->references, 1);
-    atomic_fetch_add(&engine->home->references, 1);
-    *out = batch;
     pthread_cond_broadcast(&engine->home->changed);
 }
 
@@ -409,7 +421,8 @@ static stk_reader *find_reader(stk_engine *engine, uint32_t lane, uint32_t rank)
 {
     uint32_t at = 0;
     while (at < engine->ranks.rank_count && stk_engine_rank(&engine->ranks, at) != rank) at++;
-    return lane < engine->lane_count && at < engine->ranks.rank_count ? &engine->lane[lane].reader[at] : NULL;
+    const bool served = lane < engine->lane_count && at < engine->ranks.rank_count && engine->lane[lane].reader;
+    return served ? &engine->lane[lane].reader[at] : NULL;
 }
 
 stk_reader *stk_engine_reader(stk_engine *engine, uint32_t rank)

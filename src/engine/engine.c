@@ -92,7 +92,7 @@ static void take_back(stk_batch_home *batch_home, stk_batch *batch)
     if (home->engine) {
         stk_lane *const lane = &home->engine->lane[lane_home->number];
         lane->slots_held--;
-        lane->reader[work->sequence % home->engine->ranks.rank_count].held--;
+        if (lane->reader) lane->reader[work->sequence % home->engine->ranks.rank_count].held--;
         pthread_cond_signal(&home->changed);
         if (home->engine->inline_workers) stk_engine_tell_readers(home);
     }
@@ -199,12 +199,13 @@ static stk_status open_lanes(stk_engine *engine, const stk_options *options, con
         lane->memory = &engine->memory.lane[k];
         STK_TRY(stk_lane_open_run(lane, needs[k].options, k == STK_LANE_TRAIN ? part : &whole, progress, &needs[k].forecast, err));
         needs[k].remote = stk_run_is_remote(lane->run);
+        needs[k].on_request = engine->on_request;
         if (k != STK_LANE_TRAIN) STK_TRY(check_stores(&engine->lane[STK_LANE_TRAIN].run->rules->store, &lane->run->rules->store, err));
     }
     STK_TRY(stk_memory_plan_make(&engine->memory, needs, engine->lane_count, engine->ranks, err));
     for (uint32_t k = 0; k < engine->lane_count; k++) STK_TRY(stk_lane_open(&engine->lane[k], err));
     /* Training is made from now on, an evaluation when it is first asked for. */
-    if (!engine->inline_workers) engine->lane[STK_LANE_TRAIN].wanted_end = engine->lane[STK_LANE_TRAIN].pass_count;
+    if (!engine->inline_workers && !engine->on_request) engine->lane[STK_LANE_TRAIN].wanted_end = engine->lane[STK_LANE_TRAIN].pass_count;
     return STK_OK;
 }
 
@@ -252,6 +253,7 @@ static stk_status open_span(stk_engine **out, const stk_options *options, stk_en
     stk_engine *engine = stk_alloc(STK_TAG_ENGINE, sizeof *engine);
     if (!engine) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
     engine->inline_workers = options->workers < 0;
+    engine->on_request = part->on_request;
     engine->pid = getpid();
     engine->opened_ns = stk_now();
     stk_status status = copy_ranks(engine, &ranks, err);
@@ -268,6 +270,16 @@ stk_status stk_engine_open(stk_engine **out, const stk_options *options, stk_eng
                            const stk_state *state, const stk_index_progress *progress, stk_error *err)
 {
     return open_span(out, options, ranks, &(stk_span){.state = state}, progress, err);
+}
+
+stk_status stk_engine_open_on_request(stk_engine **out, const stk_options *options, uint32_t world, const stk_index_progress *progress,
+                                      stk_error *err)
+{
+    stk_options alone = *options;
+    alone.eval = NULL;
+    if (alone.workers < 0) alone.workers = 1;
+    const stk_engine_ranks ranks = {.rank_count = 1, .world = world};
+    return open_span(out, &alone, ranks, &(stk_span){.on_request = true}, progress, err);
 }
 
 stk_status stk_engine_open_one(stk_engine **out, const stk_options *options, uint64_t step, uint32_t rank,

@@ -34,6 +34,23 @@ static inline uint32_t stk_engine_rank(const stk_engine_ranks *ranks, uint32_t a
     return ranks->rank ? ranks->rank[at] : ranks->first_rank + at;
 }
 
+/* Whoever waits for a micro-batch of an engine on request: on its own stack, in the list of its wish. */
+typedef struct stk_asker {
+    struct stk_asker *next;
+    bool done; /* what follows is its answer */
+    stk_status status;
+    stk_batch *batch;
+    stk_error error;
+} stk_asker;
+
+/* A micro-batch that an engine on request is asked for. */
+typedef struct stk_wish {
+    stk_place place;
+    stk_asker *asker; /* list; NULL: it is only expected, or was given up */
+    bool dropped;     /* it goes as soon as nobody is at it */
+    bool ending;      /* a thread gives it out */
+} stk_wish;
+
 /* What a lane has of the memory, in bytes. */
 typedef struct stk_lane_memory {
     size_t slots, tickets;
@@ -83,6 +100,7 @@ typedef struct stk_lane_needs {
     const stk_options *options; /* of the split; those of the first lane say what all share: memory and workers */
     stk_forecast forecast;
     bool remote; /* media may be objects */
+    bool on_request; /* the ranks' number says nothing about how many are in the making */
 } stk_lane_needs;
 
 /* Size everything from what the lanes need; STK_ERR_BUDGET with the sum in words. */
@@ -132,7 +150,8 @@ struct stk_reader {
     stk_error error;
 };
 
-/* A split that the engine serves. */
+/* A split that the engine serves.  On request it has wishes in place of readers: they enter the window in the order in which they
+ * come, and a sequence says nothing but that order (wishes.c). */
 typedef struct stk_lane {
     struct stk_engine *engine;
     uint32_t number;
@@ -149,7 +168,8 @@ typedef struct stk_lane {
     stk_ns timeout_ns;
     double errors_masked;   /* the share that stops it */
     double errors_unusable; /* index: stream: of the records drawn so far */
-    stk_reader *reader;     /* ranks.rank_count */
+    stk_reader *reader;     /* ranks.rank_count; NULL: on request */
+    stk_wish *wish;         /* of [head, wanted_end), by sequence % window_count; NULL: not on request.  Guarded by the lock */
     stk_plan_scratch *scratch; /* of take: one thread at a time */
     stk_lazy_facts *lazy;      /* of take too; NULL but with index: stream */
     int dead_letter_fd; /* -1: none; written without the lock, by the thread that is settling, one line a write */
@@ -161,7 +181,7 @@ typedef struct stk_lane {
     uint32_t window_count;
     uint64_t head, taken; /* head: the oldest not yet delivered; [head, taken) are in the window */
     uint64_t ticketed;    /* the first whose units do not all have tickets */
-    uint64_t slotted;     /* the first without a slot */
+    uint64_t slotted;     /* the first without a slot; on request, later ones may have theirs */
     uint64_t settled;     /* the first that is not accounted for: counters, dead letters, error budgets */
     bool settling;        /* a thread is writing dead letters */
     uint64_t wanted_end;  /* only those before it may be taken: nobody has asked for more */
@@ -196,6 +216,7 @@ struct stk_engine {
     stk_lane lane[STK_LANES];
     stk_memory_plan memory;
     bool inline_workers;
+    bool on_request;
     pid_t pid;
     stk_ns opened_ns;
     stk_source *source;
@@ -214,6 +235,7 @@ struct stk_engine {
 /* Which micro-batches an engine serves. */
 typedef struct stk_span {
     const stk_state *state; /* from there to the end; NULL: all */
+    bool on_request;        /* any, by wishes */
     bool one;               /* only this one */
     uint64_t step;
     uint32_t micro;
@@ -238,8 +260,12 @@ bool stk_engine_advance(stk_engine *engine, stk_worker *worker);
 /* What is made at a place of the window; NULL: nothing, or not yet. */
 stk_work *stk_lane_made(const stk_lane *lane, uint64_t sequence);
 
-/* Take a micro-batch out of the window. */
+/* Take a micro-batch out of the window; discard: nobody gets it, and its memory goes back. */
 void stk_lane_take_out(stk_lane *lane, stk_work *work);
+void stk_lane_discard(stk_lane *lane, stk_work *work);
+
+/* On request: let go what nobody waits for; slots: only what holds one.  Whether there was any. */
+bool stk_lane_drop_expected(stk_lane *lane, bool slots);
 
 /* Put what a reader has rewound past out of the window, as far as nobody is at it; the rest follows when it is finished. */
 void stk_lane_drop_passed(stk_lane *lane, const stk_reader *reader);
@@ -250,9 +276,14 @@ void stk_engine_note_memory(stk_engine *engine);
 /* Wake the readers that wait, and whoever polls them. */
 void stk_engine_tell_readers(stk_engine_home *home);
 
-/* --- deliver.c: for whoever serves many readers from one thread --- */
+/* --- deliver.c --- */
 
-/* As stk_reader_next, without waiting: the micro-batch `index` of this rank, counted over the passes from where the engine began.  An
+/* Count a made micro-batch, and write down what of it is masked.  With the lock held, which is away in between. */
+stk_status stk_lane_account(stk_lane *lane, const stk_work *work, stk_error *err) STK_MUST_USE;
+/* Take an accounted one out of the window, for so many who get it.  With the lock held. */
+stk_batch *stk_lane_give_out(stk_lane *lane, stk_work *work, unsigned references);
+
+/* For whoever serves many readers from one thread: as stk_reader_next, without waiting: the micro-batch `index` of this rank, counted over the passes from where the engine began.  An
  * index may only rise; what lies between goes, as with a rewind.  After STK_AGAIN ready_fd tells when to ask again; waited_ns: since
  * the last call, for the time-out.  STK_ERR_KEEP is no lasting failure. */
 stk_status stk_reader_poll(stk_reader *reader, uint64_t index, stk_batch **out, stk_ns waited_ns, stk_error *err) STK_MUST_USE;

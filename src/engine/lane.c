@@ -7,11 +7,11 @@
 /* --- where it begins --- */
 
 /* What all states of this run record: the changes before, and those that are accepted now. */
-static void note_changes(stk_lane *lane, const stk_state *state)
+static void note_changes(const stk_lane *lane, const stk_state *state, stk_state *noted)
 {
     char words[160];
     for (int i = 0; i < STK_STREAM_OPTIONS; i++)
-        lane->base.changed[i] = state->changed[i] ||
+        noted->changed[i] = state->changed[i] ||
                                 stk_fingerprint_difference(&state->fingerprint, &lane->run->fingerprint, (stk_stream_option)i, words);
 }
 
@@ -61,7 +61,7 @@ static stk_status find_start(stk_lane *lane, const stk_state *state, stk_error *
     bool changed;
     if (!state) return STK_OK;
     STK_TRY(find_step(lane, state, &lane->first_step, &lane->first_micro, &changed, err));
-    note_changes(lane, state);
+    note_changes(lane, state, &lane->base);
     return STK_OK;
 }
 
@@ -87,6 +87,14 @@ stk_status stk_lane_place(const stk_lane *lane, const stk_state *state, uint64_t
     if (state) STK_TRY(find_step(lane, state, &step, &micro, &changed, err));
     *number = stk_plan_micros_before(lane->run->plan, step, lane->engine->ranks.world) + micro;
     *here = state_before(lane, step, micro);
+    return STK_OK;
+}
+
+stk_status stk_engine_place(const stk_engine *engine, const stk_state *state, uint64_t *number, stk_state *here, stk_error *err)
+{
+    const stk_lane *const lane = &engine->lane[STK_LANE_TRAIN];
+    STK_TRY(stk_lane_place(lane, state, number, here, err));
+    if (state) note_changes(lane, state, here);
     return STK_OK;
 }
 
@@ -121,7 +129,7 @@ static stk_status find_span(stk_lane *lane, const stk_span *part, stk_forecast *
     lane->first_number = stk_plan_micros_before(plan, lane->first_step, ranks->world) + lane->first_micro;
     if (stk_mul_overflows(&micros, stk_plan_micros_before(plan, step_count, ranks->world) - lane->first_number, ranks->rank_count))
         return stk_fail(err, STK_ERR_OPTION, "the run is too long: lower steps or epochs");
-    lane->pass_count = micros;
+    lane->pass_count = part->on_request ? UINT64_MAX : micros;
     return stk_forecast_make(forecast, lane->run, *ranks, 0, step_count, watch, err);
 }
 
@@ -146,7 +154,6 @@ stk_status stk_lane_open_run(stk_lane *lane, const stk_options *options, const s
 
 static void open_readers(stk_lane *lane)
 {
-    lane->start = state_before(lane, lane->first_step, lane->first_micro);
     for (uint32_t i = 0; i < lane->engine->ranks.rank_count; i++)
         lane->reader[i] = (stk_reader){.lane = lane, .rank = stk_engine_rank(&lane->engine->ranks, i), .next_sequence = i,
                                        .pass_end = lane->pass_count, .state = lane->start};
@@ -158,10 +165,12 @@ stk_status stk_lane_open(stk_lane *lane, stk_error *err)
     lane->metrics.arena_bytes = memory->slots;
     lane->window_count = memory->window_count;
     lane->window = stk_alloc_array(STK_TAG_ENGINE, lane->window_count, sizeof *lane->window);
-    lane->reader = stk_alloc_array(STK_TAG_ENGINE, lane->engine->ranks.rank_count, sizeof *lane->reader);
+    if (lane->engine->on_request) lane->wish = stk_alloc_array(STK_TAG_ENGINE, lane->window_count, sizeof *lane->wish);
+    else lane->reader = stk_alloc_array(STK_TAG_ENGINE, lane->engine->ranks.rank_count, sizeof *lane->reader);
     lane->set_count = stk_alloc_array(STK_TAG_ENGINE, lane->run->set_count, sizeof *lane->set_count);
-    if (!lane->window || !lane->reader || !lane->set_count) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
-    open_readers(lane);
+    if (!lane->window || !(lane->wish || lane->reader) || !lane->set_count) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
+    lane->start = state_before(lane, lane->first_step, lane->first_micro);
+    if (lane->reader) open_readers(lane);
     STK_TRY(stk_dead_letter_open(&lane->dead_letter_fd, lane->run->rules->dead_letter, err));
     STK_TRY(stk_tickets_init(&lane->tickets, memory->tickets, memory->ticket_count, err));
     STK_TRY(stk_plan_scratch_create(&lane->scratch, lane->run->plan, err));
@@ -178,6 +187,7 @@ void stk_lane_close(stk_lane *lane)
     if (lane->dead_letter_fd >= 0) close(lane->dead_letter_fd);
     stk_free(lane->window);
     stk_free(lane->reader);
+    stk_free(lane->wish);
     stk_free(lane->set_count);
     stk_run_release(lane->run);
 }

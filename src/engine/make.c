@@ -199,7 +199,7 @@ stk_status stk_work_take(stk_work *work, const stk_run *run, stk_plan_scratch *s
     work->unit_count = work->units_left = work->units_ticketed = work->units_ready = 0;
     work->status = STK_OK;
     work->slot = -1;
-    work->prepared = false;
+    work->placed = work->prepared = false;
     work->facts = (stk_set_facts){0};
     STK_TRY(lazy ? draw(work, run, scratch, lazy, step, rank, world, micro, &refused, err)
                  : stk_plan_recipe(run->plan, scratch, step, rank, world, micro, &work->pool, &batch->recipe, err));

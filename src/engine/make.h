@@ -41,6 +41,7 @@ typedef struct stk_work {
     uint64_t sequence; /* in the lane's order */
     uint64_t priority; /* of its fetches */
     int32_t slot;      /* of the arena; -1: none yet */
+    bool placed;       /* it has its slot, or needs none */
     bool prepared;     /* what belongs to no sample is written */
     stk_unit *unit;
     uint32_t unit_count, units_left, units_ticketed, units_ready;

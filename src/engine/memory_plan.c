@@ -340,7 +340,8 @@ static stk_status fail_budget(const stk_memory_plan *m, const stk_lane_needs *ne
 /* More ready micro-batches of a lane where nobody said how many, as far as half of what is left goes. */
 static void grow_prefetch(stk_memory_plan *m, uint32_t number, const stk_lane_needs *needs, uint32_t lane_count, uint32_t readers, size_t *sum)
 {
-    while (m->lane[number].prefetch < PREFETCH_AUTO) {
+    const uint64_t most = needs[number].on_request && m->workers > PREFETCH_AUTO ? m->workers : PREFETCH_AUTO;
+    while (m->lane[number].prefetch < most) {
         stk_memory_plan more = *m;
         size_t more_sum;
         more.lane[number].prefetch++;

@@ -298,6 +298,52 @@ stk_status stk_wire_read_welcome(stk_bytes payload, stk_pool *pool, stk_wire_wel
     return get_end(&r, "welcome", err);
 }
 
+/* --- label --- */
+
+enum { STRETCH_BYTES = 2 * sizeof(uint64_t) + sizeof(uint32_t) };
+
+stk_status stk_wire_put_label(stk_buffer *to, const stk_wire_label *label, stk_error *err)
+{
+    stk_wire_writer w = stk_wire_begin(to, STK_WIRE_LABEL, err);
+    put_str(&w, label->release);
+    put_u32(&w, label->world);
+    put_u64(&w, label->slot_bytes);
+    put_u64(&w, (uint64_t)label->timeout_ns);
+    put_u32(&w, label->keep);
+    put_u32(&w, label->stretch_count);
+    for (uint32_t i = 0; i < label->stretch_count; i++) {
+        put_u64(&w, label->stretch[i].first_step);
+        put_u64(&w, label->stretch[i].first_number);
+        put_u32(&w, label->stretch[i].micro_count);
+    }
+    return stk_wire_end(&w);
+}
+
+/* The first stretch begins the run, and each next one where the one before has ended. */
+stk_status stk_wire_read_label(stk_bytes payload, stk_pool *pool, stk_wire_label *label, stk_error *err)
+{
+    reader r = read_from(payload);
+    *label = (stk_wire_label){.release = get_str(&r)};
+    label->world = get_u32(&r);
+    label->slot_bytes = get_u64(&r);
+    label->timeout_ns = (stk_ns)get_u64(&r);
+    label->keep = get_u32(&r);
+    label->stretch_count = get_count(&r, STRETCH_BYTES);
+    label->stretch = get_room(&r, pool, label->stretch_count, sizeof *label->stretch);
+    r.bad |= label->stretch_count == 0 || label->timeout_ns <= 0;
+    for (uint32_t i = 0; !r.bad && i < label->stretch_count; i++) {
+        stk_stretch *const s = &label->stretch[i];
+        s->first_step = get_u64(&r);
+        s->first_number = get_u64(&r);
+        s->micro_count = get_u32(&r);
+        const stk_stretch *const before = i ? s - 1 : NULL;
+        r.bad |= s->micro_count == 0 || (!before && (s->first_step || s->first_number)) ||
+                 (before && (s->first_step <= before->first_step ||
+                             s->first_number != before->first_number + (s->first_step - before->first_step) * before->micro_count));
+    }
+    return get_end(&r, "label", err);
+}
+
 /* --- a batch --- */
 
 enum { SAMPLE_BYTES = 11 * sizeof(uint32_t) + 2 * sizeof(uint64_t), MEDIA_BYTES = 5 * sizeof(uint32_t) + sizeof(uint64_t) };

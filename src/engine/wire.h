@@ -30,6 +30,7 @@ typedef enum stk_wire_kind {
     STK_WIRE_ERROR, /* lasting */
     STK_WIRE_WAIT,  /* about once a second while an answer is due: what is waited for, in words */
     STK_WIRE_COUNTS,
+    STK_WIRE_LABEL, /* of parcels, with a WELCOME behind it (parcel.c) */
     STK_WIRE_KINDS
 } stk_wire_kind;
 
@@ -81,6 +82,12 @@ stk_status stk_wire_read_hello(stk_bytes payload, stk_wire_hello *hello, stk_err
 stk_status stk_wire_put_place(stk_buffer *to, const stk_wire_place *place, stk_error *err) STK_MUST_USE;
 stk_status stk_wire_read_place(stk_bytes payload, stk_wire_place *place, stk_error *err) STK_MUST_USE;
 
+/* Steps that have the same number of micro-batches a rank, up to the next stretch. */
+typedef struct stk_stretch {
+    uint64_t first_step, first_number; /* number: of a rank's micro-batches, over the run */
+    uint32_t micro_count;
+} stk_stretch;
+
 /* What is the same for all batches of a reader. */
 typedef struct stk_wire_welcome {
     uint64_t pass, micro_count, step_count; /* of the whole run */
@@ -94,6 +101,21 @@ typedef struct stk_wire_welcome {
 stk_status stk_wire_put_welcome(stk_buffer *to, const stk_wire_welcome *welcome, stk_error *err) STK_MUST_USE;
 /* Names go into the pool; form.model is left NULL. */
 stk_status stk_wire_read_welcome(stk_bytes payload, stk_pool *pool, stk_wire_welcome *welcome, stk_error *err) STK_MUST_USE;
+
+/* What a rank on another machine has to know of a run, beside the welcome. */
+typedef struct stk_wire_label {
+    stk_str release; /* stk_version() */
+    uint32_t world;
+    uint64_t slot_bytes; /* of the largest micro-batch */
+    stk_ns timeout_ns;
+    uint32_t keep;
+    uint32_t stretch_count;
+    stk_stretch *stretch;
+} stk_wire_label;
+
+stk_status stk_wire_put_label(stk_buffer *to, const stk_wire_label *label, stk_error *err) STK_MUST_USE;
+/* Stretches go into the pool. */
+stk_status stk_wire_read_label(stk_bytes payload, stk_pool *pool, stk_wire_label *label, stk_error *err) STK_MUST_USE;
 
 /* Where the fields of a batch lie. */
 typedef struct stk_wire_slot {

@@ -1,0 +1,168 @@
+/* wishes.c - an engine on request: micro-batches enter the window in the order in which they are asked for.
+ *
+ *     expect ──► wish, fetched ───────┐
+ *     make ────► wish with its askers ┴──► slot, made ──► all its askers, a reference each
+ *
+ * What is only expected is fetched, and has a slot only once somebody asks for it.  So it stands in nobody's way but for its cell of the
+ * window and its tickets; and where what is asked for lacks one of these, all that is only expected goes (stk_lane_drop_expected), to be
+ * fetched again when it is asked for.  One that its askers gave up is as if it were expected.
+ *
+ * Whoever finds that a micro-batch is made gives it to all who asked for it. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "engine/engine_core.h"
+
+static bool same_place(const stk_place *a, const stk_place *b)
+{
+    return a->step == b->step && a->rank == b->rank && a->micro == b->micro;
+}
+
+/* The wish for a place; NULL: there is none. */
+static stk_wish *find_wish(const stk_lane *lane, const stk_place *place, uint64_t *sequence)
+{
+    for (uint64_t s = lane->head; s < lane->wanted_end; s++) {
+        const uint32_t at = (uint32_t)(s % lane->window_count);
+        if ((s < lane->taken && !lane->window[at]) || lane->wish[at].dropped || !same_place(&lane->wish[at].place, place)) continue;
+        *sequence = s;
+        return &lane->wish[at];
+    }
+    return NULL;
+}
+
+/* NULL: the window is full. */
+static stk_wish *add_wish(stk_lane *lane, const stk_place *place, uint64_t *sequence)
+{
+    if (lane->wanted_end - lane->head >= lane->window_count) return NULL;
+    *sequence = lane->wanted_end++;
+    stk_wish *const wish = &lane->wish[*sequence % lane->window_count];
+    *wish = (stk_wish){.place = *place};
+    return wish;
+}
+
+static bool is_place(const stk_engine *engine, const stk_place *place)
+{
+    const stk_plan *const plan = engine->lane[STK_LANE_TRAIN].run->plan;
+    return place->step < stk_plan_step_count(plan) && place->rank < engine->ranks.world &&
+           place->micro < stk_plan_micro_count(plan, place->step, engine->ranks.world);
+}
+
+/* --- askers --- */
+
+static void add_asker(stk_lane *lane, stk_wish *wish, stk_asker *asker)
+{
+    asker->next = wish->asker;
+    wish->asker = asker;
+    pthread_cond_broadcast(&lane->engine->home->changed);
+}
+
+static void remove_asker(stk_wish *wish, const stk_asker *asker)
+{
+    stk_asker **at = &wish->asker;
+    while (*at != asker) at = &(*at)->next;
+    *at = asker->next;
+}
+
+/* Give what is made to all who asked for it, or their error.  With the lock held, which is away in between. */
+static void give(stk_lane *lane, stk_wish *wish, stk_work *work)
+{
+    stk_error error = work->error;
+    stk_status status = work->status;
+    wish->ending = true;
+    if (status == STK_OK) status = stk_lane_account(lane, work, &error);
+    unsigned count = 0;
+    for (const stk_asker *a = wish->asker; a; a = a->next) count++;
+    stk_batch *const batch = status == STK_OK && count ? stk_lane_give_out(lane, work, count) : NULL;
+    if (!batch) stk_lane_discard(lane, work);
+    for (stk_asker *a = wish->asker, *next; a; a = next) {
+        next = a->next;
+        a->status = status;
+        a->batch = batch;
+        a->error = error;
+        a->done = true;
+    }
+    wish->asker = NULL;
+    pthread_cond_broadcast(&lane->engine->home->changed);
+    stk_engine_tell_readers(lane->engine->home);
+}
+
+/* Until the asker has its answer (true), or the deadline has come.  With the lock held. */
+static bool wait_for_answer(stk_lane *lane, uint64_t sequence, stk_asker *asker, stk_ns deadline)
+{
+    stk_engine *const engine = lane->engine;
+    const struct timespec until = stk_timespec(deadline);
+    stk_wish *const wish = &lane->wish[sequence % lane->window_count];
+    for (bool in_time = true; !asker->done;) {
+        stk_work *const work = wish->ending ? NULL : stk_lane_made(lane, sequence);
+        if (work) {
+            give(lane, wish, work);
+            continue;
+        }
+        if (engine->stop || !in_time) {
+            remove_asker(wish, asker);
+            return false;
+        }
+        in_time = pthread_cond_timedwait(&engine->home->ready, &engine->home->lock, &until) != ETIMEDOUT;
+    }
+    return true;
+}
+
+/* The wish for a place, which is made where there is none; NULL: there was no room for it in time.  With the lock held. */
+static stk_wish *have_wish(stk_lane *lane, const stk_place *place, uint64_t *sequence, stk_ns deadline)
+{
+    stk_engine *const engine = lane->engine;
+    const struct timespec until = stk_timespec(deadline);
+    for (bool in_time = true;;) {
+        stk_wish *wish = find_wish(lane, place, sequence);
+        if (!wish) wish = add_wish(lane, place, sequence);
+        if (!wish && stk_lane_drop_expected(lane, false)) wish = add_wish(lane, place, sequence);
+        if (wish || engine->stop || !in_time) return wish;
+        in_time = pthread_cond_timedwait(&engine->home->ready, &engine->home->lock, &until) != ETIMEDOUT;
+    }
+}
+
+/* --- calls --- */
+
+static stk_status check(const stk_engine *engine, stk_error *err)
+{
+    if (engine->pid != getpid())
+        return stk_fail(err, STK_ERR_FORKED, "the engine was opened by process %d: open one after the fork", (int)engine->pid);
+    if (!engine->on_request) return stk_fail(err, STK_ERR_USAGE, "this engine has readers: read those");
+    return STK_OK;
+}
+
+stk_status stk_engine_make(stk_engine *engine, const stk_place *place, stk_batch **out, stk_ns timeout_ns, stk_error *err)
+{
+    *out = NULL;
+    STK_TRY(check(engine, err));
+    stk_lane *const lane = &engine->lane[STK_LANE_TRAIN];
+    if (!is_place(engine, place))
+        return stk_fail(err, STK_ERR_USAGE, "the run has no micro-batch %u of rank %u in step %llu", place->micro, place->rank,
+                        (unsigned long long)place->step);
+    const stk_ns now = stk_now(), deadline = timeout_ns > STK_FOREVER - now ? STK_FOREVER : now + timeout_ns;
+    stk_asker asker = {.status = STK_AGAIN};
+    uint64_t sequence;
+    pthread_mutex_lock(&engine->home->lock);
+    stk_wish *const wish = have_wish(lane, place, &sequence, deadline);
+    if (wish) {
+        add_asker(lane, wish, &asker);
+        if (wait_for_answer(lane, sequence, &asker, deadline)) *out = asker.batch;
+    }
+    pthread_mutex_unlock(&engine->home->lock);
+    if (asker.status < 0 && err) *err = asker.error;
+    return asker.status;
+}
+
+void stk_engine_expect(stk_engine *engine, const stk_place *place, size_t count)
+{
+    if (check(engine, NULL) < 0) return;
+    stk_lane *const lane = &engine->lane[STK_LANE_TRAIN];
+    uint64_t sequence;
+    pthread_mutex_lock(&engine->home->lock);
+    for (size_t i = 0; i < count; i++)
+        if (is_place(engine, &place[i]) && !find_wish(lane, &place[i], &sequence)) (void)add_wish(lane, &place[i], &sequence);
+    pthread_cond_broadcast(&engine->home->changed);
+    pthread_mutex_unlock(&engine->home->lock);
+}
