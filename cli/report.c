@@ -151,6 +151,7 @@ static json_t *summary_json(const stk_index_summary *s)
 {
     json_t *const o = json_object(), *const unusable = json_object(), *const lengths = json_array();
     json_object_set_new(o, "name", text_of(s->name));
+    json_object_set_new(o, "digest", json_string(s->digest));
 #define PUT(member) json_object_set_new(o, #member, count(s->member));
     STK_INDEX_COUNT_MAP(PUT)
 #undef PUT

@@ -51,6 +51,7 @@ typedef struct stk_index_token {
 /* What an index says of one data set. */
 typedef struct stk_index_summary {
     char name[64];
+    char digest[33]; /* hex of 16 bytes: of manifests, facts of media and what lists leave out; equal where the data are */
     uint64_t records, usable;
     uint64_t blank_lines;
     uint64_t images;

@@ -103,7 +103,7 @@ static PyObject *summary(const stk_index_summary *s)
 #undef NUMBER
     PyObject *const dict = PyDict_New();
     const bool done =
-        dict && put(dict, "name", core_text(s->name)) && put_numbers(dict, numbers, COUNT(numbers)) &&
+        dict && put(dict, "name", core_text(s->name)) && put(dict, "digest", core_text(s->digest)) && put_numbers(dict, numbers, COUNT(numbers)) &&
         put(dict, "length_histogram", lengths(s)) && put(dict, "findings", findings(s)) &&
         put(dict, "control_tokens", control_tokens(s)) &&
         put(dict, "longest", Py_BuildValue("{sKsNsK}", "tokens", NUM(s->longest_tokens), "file", core_text(s->longest_file), "line",

@@ -13,6 +13,7 @@ Not here: how trainers are told of a loader.
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 
 from . import _loader
+from ._agree import agree as agree
 from ._batch import LARGE, Batch as Views, PixelRule, Sample, State
 
 CHUNK_VALUES = 1 << 22  # of one round of `pixels`: its indices take four bytes each
@@ -186,6 +188,9 @@ class Loader(_loader.Loader):
         Copy to a CUDA device through pinned memory, on a stream of its own, one batch ahead.  Elsewhere without effect.
     expand : bool
         False: ``pixel_bytes`` stay as they are, for a trainer that calls ``pixels`` itself (inside a compiled step, say).
+    group : torch.distributed.ProcessGroup, bool or None
+        Whose ranks are to agree, with ``agree``, whenever a loader of several ranks is opened or goes to a state: those that open one.  None: all
+        there are in ``torch.distributed``.  False: nobody is asked.
 
     Notes
     -----
@@ -193,7 +198,8 @@ class Loader(_loader.Loader):
     holds; on the CPU with ``pixels: float32``, or without ``expand``, pixels are views, and it does.
     """
 
-    def __init__(self, config: Any, *ranks: int, device: Any = None, dtype: Any = None, pin: bool = True, expand: bool = True, **more: Any) -> None:
+    def __init__(self, config: Any, *ranks: int, device: Any = None, dtype: Any = None, pin: bool = True, expand: bool = True, group: Any = None,
+                 **more: Any) -> None:
         has_cuda = torch.cuda.is_available()
         self._device = torch.device(device if device is not None else "cuda" if has_cuda else "cpu")
         if self._device.type == "cuda":
@@ -207,8 +213,27 @@ class Loader(_loader.Loader):
         self._staged: collections.deque[tuple[Batch, Any]] = collections.deque()
         self._taken: Views | None = None
         self._failed: Exception | None = None
-        super().__init__(config, *ranks, **more)
-        self._place = super().state_dict()
+        world_size = ranks[1] if len(ranks) > 1 else more.get("world_size", 1)
+        self._group = group if world_size > 1 else False
+        with self._together():
+            super().__init__(config, *ranks, **more)
+            self._place = super().state_dict()
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """What fails on one rank ends all."""
+        try:
+            yield
+        except Exception as failed:
+            if self._group is not False:
+                agree(failed, self._group)
+            raise
+        if self._group is not False:
+            try:
+                agree(self, self._group)
+            except BaseException:
+                self.close()
+                raise
 
     @property
     def device(self) -> Any:
@@ -302,8 +327,9 @@ class Loader(_loader.Loader):
     def load_state_dict(self, state: str | Mapping[str, str], *, allow_changes: Iterable[str] = ()) -> None:
         """Go on at a state, as ``stoker.Loader.load_state_dict``."""
         self._forget()
-        super().load_state_dict(state, allow_changes=allow_changes)
-        self._place = super().state_dict()
+        with self._together():
+            super().load_state_dict(state, allow_changes=allow_changes)
+            self._place = super().state_dict()
 
     def reset(self) -> None:
         """Start anew, as ``stoker.Loader.reset``."""

@@ -94,6 +94,7 @@ static stk_status summarise(stk_index_summary *summary, const stk_run *run, cons
                             const stk_index_work *work, stk_error *err)
 {
     snprintf(summary->name, sizeof summary->name, "%s", set->name);
+    for (size_t i = 0; i < sizeof set->facts.content_digest; i++) snprintf(summary->digest + 2 * i, 3, "%02x", set->facts.content_digest[i]);
     summary->records = set->facts.record_count;
     summary->blank_lines = stk_set_index_blank_lines(set->index);
     summary->only_lines = run->stream;
