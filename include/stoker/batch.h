@@ -64,6 +64,7 @@ typedef struct stk_batch_info {
     uint64_t step_loss_tokens; /* planned, of the whole step: equal on all ranks, whatever is masked; 0: not known (index: stream) */
     uint64_t images;
     uint32_t rows;             /* filler included */
+    char model_type[64];       /* of the checkpoint (config.json): "qwen3_vl" */
 } stk_batch_info;
 
 STK_API void stk_batch_info_get(const stk_batch *batch, stk_batch_info *info);

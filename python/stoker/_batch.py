@@ -97,6 +97,8 @@ class Batch(_core.Batch, Mapping[str, Any]):
         Labels that are left in this micro-batch.
     step_loss_tokens : int
         Labels planned for the whole step over all ranks: the divisor of a summed loss.  0: not known (``index: stream``).
+    model_type : str
+        The checkpoint's (config.json): ``"qwen3_vl"``.
     pixel_rule : PixelRule
         What makes ``pixel_values`` of ``pixel_bytes``.
     """
@@ -119,15 +121,18 @@ class Batch(_core.Batch, Mapping[str, Any]):
 
         Integers and masks are writable copies, pixels are views.  ``image_offsets`` stays out.  Where samples are told apart by
         ``cu_seqlens`` and labels are transformers' (``targets: hf``), it has transformers' names for them
-        (``cu_seq_lens_q``, ``cu_seq_lens_k``, ``max_length_q``, ``max_length_k``) and ``use_cache`` False, without which a sample
-        would see the one before it.
+        (``cu_seq_lens_q``, ``cu_seq_lens_k``, ``max_length_q``, ``max_length_k``; of Qwen3.5 also ``seq_idx``, int32 as ids: the
+        number of each token's sample) and ``use_cache`` False, without which a sample would see the one before it.
         """
         plain: Plain = {name: value if name in LARGE else np.array(value) for name, value in self.items() if name not in LEFT_OUT}
         if "cu_seqlens" in plain and "loss_mask" not in plain:
-            plain.pop("cu_seqlens_padded", None)
-            plain["cu_seq_lens_q"] = plain["cu_seq_lens_k"] = plain.pop("cu_seqlens")
+            lengths = plain.pop("cu_seqlens")
+            plain["cu_seq_lens_q"] = plain["cu_seq_lens_k"] = plain.pop("cu_seqlens_padded", lengths)  # every token lies in a segment
             plain["max_length_q"] = plain["max_length_k"] = int(plain.pop("max_seqlen"))
             plain["use_cache"] = False
+            if self.model_type.startswith("qwen3_5"):
+                lengths = np.diff(plain["cu_seq_lens_q"])
+                plain["seq_idx"] = np.arange(len(lengths), dtype=np.int32).repeat(lengths).reshape(plain["input_ids"].shape)
         return plain
 
     def __enter__(self) -> Batch:

@@ -457,6 +457,8 @@ static PyMemberDef batch_members[] = {
     {"loss_tokens", INFO(T_ULONGLONG, loss_tokens), "Labels that are left in this micro-batch."},
     {"step_loss_tokens", INFO(T_ULONGLONG, step_loss_tokens),
      "Labels planned for the whole step over all ranks, the same on each, whatever is masked: the divisor of a summed loss.  0: not known (index: stream)."},
+    {"model_type", T_STRING_INPLACE, offsetof(batch_object, info) + offsetof(stk_batch_info, model_type), READONLY,
+     "The checkpoint's (config.json): \"qwen3_vl\"."},
     {0}};
 
 static PyType_Slot batch_slots[] = {{Py_tp_doc, "A micro-batch (stoker.Batch)."},

@@ -95,6 +95,7 @@ void stk_batch_info_get(const stk_batch *batch, stk_batch_info *info)
                              .epoch = recipe->epoch,
                              .step_loss_tokens = recipe->step_loss_tokens,
                              .rows = recipe->row_count};
+    snprintf(info->model_type, sizeof info->model_type, "%s", batch->home->form->model->model_type);
     for (uint32_t i = 0; i < recipe->sample_count; i++) {
         const stk_recipe_sample *const sample = &recipe->sample[i];
         if (sample->filler) continue;

@@ -267,6 +267,7 @@ stk_status stk_wire_put_welcome(stk_buffer *to, const stk_wire_welcome *welcome,
     put_u32(&w, welcome->model.patch_px);
     put_u32(&w, welcome->model.merge);
     put_u32(&w, welcome->model.temporal);
+    put_text(&w, welcome->model.model_type);
     put_u32(&w, welcome->set_count);
     for (uint32_t i = 0; i < welcome->set_count; i++) put_text(&w, welcome->set_name[i]);
     return stk_wire_end(&w);
@@ -286,6 +287,7 @@ stk_status stk_wire_read_welcome(stk_bytes payload, stk_pool *pool, stk_wire_wel
     welcome->model.patch_px = get_below(&r, PATCH_MAX);
     welcome->model.merge = get_below(&r, PATCH_MAX);
     welcome->model.temporal = get_below(&r, TEMPORAL_MAX);
+    get_chars(&r, welcome->model.model_type, sizeof welcome->model.model_type);
     r.bad |= !welcome->model.patch_px || !welcome->model.merge || !welcome->model.temporal;
     welcome->set_count = get_count(&r, sizeof(uint32_t));
     char(*const name)[NAME_MAX_BYTES] = get_room(&r, pool, welcome->set_count, sizeof *name);

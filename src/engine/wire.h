@@ -93,7 +93,7 @@ typedef struct stk_wire_welcome {
     uint64_t pass, micro_count, step_count; /* of the whole run */
     stk_state state; /* where it stands */
     stk_batch_form form;
-    stk_model model; /* what batches need of it: patch_px, merge, temporal */
+    stk_model model; /* what batches need of it: patch_px, merge, temporal, model_type */
     uint32_t set_count;
     const char *const *set_name;
 } stk_wire_welcome;

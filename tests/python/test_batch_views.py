@@ -105,6 +105,29 @@ def test_the_dict_tells_samples_apart_as_transformers_does(load, options):
     assert plain["use_cache"] is False and type(plain["max_length_q"]) is int and "attention_mask" not in plain
     assert not {"cu_seqlens", "cu_seqlens_padded", "max_seqlen"} & set(plain)
     assert (plain["cu_seq_lens_q"] == batch["cu_seqlens"]).all() and plain["max_length_k"] == batch["max_seqlen"] == np.diff(batch["cu_seqlens"]).max()
+    assert batch.model_type == "qwen3_vl" and "seq_idx" not in plain
+    padded = next(load(layout="packed", row_tokens=2048, segment_multiple=16)).dict()
+    for name in ("cu_seq_lens_q", "cu_seq_lens_k"):     # each token lies in a segment, padding too
+        assert not (padded[name] % 16).any() and padded[name][-1] == padded["input_ids"].size and "cu_seqlens_padded" not in padded
+
+
+@pytest.mark.parametrize("options", [{"layout": "flat"}, {"layout": "packed", "row_tokens": 2048}], ids=lambda options: options["layout"])
+def test_qwen35_is_told_the_sample_of_each_token(load, config, tmp_path, options):
+    model = tmp_path / "model"
+    shutil.copytree(config.parent / "model", model)
+    stated = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**stated, "model_type": "qwen3_5"}))
+    batch = next(load(model=model, index_dir=tmp_path, **options))
+    plain = batch.dict()
+    lengths = plain["cu_seq_lens_q"]
+    assert batch.model_type == "qwen3_5" and (lengths == plain["cu_seq_lens_k"]).all() and lengths.dtype == np.int32 and (lengths == batch["cu_seqlens"]).all()
+    assert plain["seq_idx"].dtype == np.int32 and plain["seq_idx"].shape == plain["input_ids"].shape
+    wanted = [number for number, (first, end) in enumerate(itertools.pairwise(lengths.tolist())) for _ in range(first, end)]
+    assert plain["seq_idx"].reshape(-1).tolist() == wanted
+    for sample in batch.samples:
+        numbers = plain["seq_idx"][0 if options["layout"] == "flat" else sample.row, sample.offset:sample.offset + sample.tokens]
+        assert len(set(numbers.tolist())) == 1 and (plain["seq_idx"] == numbers[0]).sum() == sample.tokens
+    assert "seq_idx" not in next(load(model=model, index_dir=tmp_path, layout="padded")).dict()
 
 
 # --- DLPack ---
