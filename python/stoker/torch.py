@@ -15,11 +15,13 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from . import _loader
 from ._agree import agree as agree
@@ -172,6 +174,18 @@ class Ring:
 
 
 # --- the loader ---
+
+def ranks(group: Any = None) -> dict[str, Any]:
+    """Which of how many processes this is, as ``torch.distributed`` has it: ``rank``, ``world_size`` and ``node_ranks`` of a loader.
+
+    All processes of the group call it: the data-parallel ranks; None: all there are.  Without a process group, a single one."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return {"rank": 0, "world_size": 1}
+    hosts: list[str] = [""] * dist.get_world_size(group)
+    dist.all_gather_object(hosts, socket.gethostname(), group)
+    rank = dist.get_rank(group)
+    return {"rank": rank, "world_size": len(hosts), "node_ranks": [other for other, host in enumerate(hosts) if host == hosts[rank]]}
+
 
 class Loader(_loader.Loader):
     """``stoker.Loader`` whose batches are dicts of tensors on a device, with ``pixel_values`` as the reference has them.
