@@ -123,6 +123,7 @@ typedef struct stk_options {
     char *cpus;
     char *run;                   /* its name; NULL: the launcher's */
     char *engine;                /* process, inprocess: for bindings to choose by */
+    char *positions;             /* auto, plain, mrope */
 } stk_options;
 
 #ifdef __cplusplus

@@ -100,6 +100,10 @@ typedef struct stk_state {
     bool allowed[STK_STREAM_OPTIONS]; /* changes that opening at this state may accept; no part of its text */
 } stk_state;
 
+/* A state that names a step and nothing else: opening there goes on at that step of whatever run it is, and checks nothing.  For a trainer
+ * whose own checkpoint counts steps; its text is two lines and the checksum. */
+STK_API void stk_state_at_step(stk_state *state, uint64_t step);
+
 /* Let these options differ when a run is opened at this state: names, with commas between them ("seed,batch").  The run then goes on at the
  * same epoch and row if a step begins there, else at the next step that does (docs/checkpoint-format.md), and all its states record what has
  * changed.  Failure: STK_ERR_OPTION for a name that is none of them; the state is as it was. */

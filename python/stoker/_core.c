@@ -97,6 +97,16 @@ static PyObject *option_table(PyObject *module, PyObject *unused)
     return rows;
 }
 
+/* The text of a state that names a step alone. */
+static PyObject *state_at_step(PyObject *module, PyObject *argument)
+{
+    const unsigned long long step = PyLong_AsUnsignedLongLong(argument);
+    if (PyErr_Occurred()) return NULL;
+    stk_state state;
+    stk_state_at_step(&state, step);
+    return core_state_text(&state);
+}
+
 /* --- progress --- */
 
 /* Told, and whether to go on: not when a signal's handler or the callable has raised. */
@@ -548,7 +558,7 @@ static int start(PyObject *module)
     return started ? 0 : -1;
 }
 
-static PyMethodDef methods[] = {{"option_table", option_table, METH_NOARGS, NULL}, {0}};
+static PyMethodDef methods[] = {{"option_table", option_table, METH_NOARGS, NULL}, {"state_at_step", state_at_step, METH_O, NULL}, {0}};
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, start},
 #if PY_VERSION_HEX >= 0x030c0000

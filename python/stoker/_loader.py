@@ -21,12 +21,14 @@ Progress = Callable[[str, str, int, int], object]
 _open_loaders: weakref.WeakSet[Loader]
 
 
-def state_text(state: str | Mapping[str, str] | None) -> str | None:
-    """The text in a state, which is the text itself or what ``state_dict`` gives."""
+def state_text(state: str | int | Mapping[str, str] | None) -> str | None:
+    """The text in a state, which is the text itself, what ``state_dict`` gives, or the number of a step."""
     if state is None or isinstance(state, str):
         return state
+    if isinstance(state, int):
+        return _core.state_at_step(state)
     if not isinstance(state, Mapping) or set(state) != {"stoker"}:
-        raise TypeError("a state is what state_dict() gives: a dict with the one key 'stoker'")
+        raise TypeError("a state is what state_dict() gives: a dict with the one key 'stoker'; or the number of a step")
     return state["stoker"]
 
 
@@ -76,8 +78,8 @@ class Loader:
         Processes that read this rank's micro-batches: tensor and pipeline siblings, each with a loader of the same rank.
     node_ranks : iterable of int or None
         All data-parallel ranks of this machine, in any order; None: only ``rank``.
-    state : mapping, str or None
-        Where to go on: what ``state_dict()`` gave, or the text in it.
+    state : mapping, str, int or None
+        Where to go on: what ``state_dict()`` gave, or the text in it.  A number: at that step, and nothing is checked.
     allow_changes : iterable of str
         Options that change the stream and may differ from those of the state (docs/checkpoint-format.md).
     progress : callable or None
@@ -99,7 +101,7 @@ class Loader:
 
     def __init__(self, config: Config, rank: int = 0, world_size: int = 1, *, split: Literal["train", "eval"] = "train",
                  engine: Literal["process", "inprocess"] | None = None, run: str | None = None,
-                 state: str | Mapping[str, str] | None = None, fields: Iterable[str] | None = None, readers: int = 1,
+                 state: str | int | Mapping[str, str] | None = None, fields: Iterable[str] | None = None, readers: int = 1,
                  node_ranks: Iterable[int] | None = None, allow_changes: Iterable[str] = (), progress: Progress | None = None,
                  **options: Any) -> None:
         self._file, self._pairs = read(config, {"engine": engine, **options})
@@ -166,7 +168,7 @@ class Loader:
         """Where the run stands, after the micro-batch that was delivered last: one short text, the same on every rank at the end of a step."""
         return {"stoker": self._reader.state()}
 
-    def load_state_dict(self, state: str | Mapping[str, str], *, allow_changes: Iterable[str] = ()) -> None:
+    def load_state_dict(self, state: str | int | Mapping[str, str], *, allow_changes: Iterable[str] = ()) -> None:
         """Go on at a state.  What was made ahead goes; batches that were delivered stay.
 
         Raises

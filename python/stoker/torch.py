@@ -338,7 +338,7 @@ class Loader(_loader.Loader):
         """As ``stoker.Loader.state_dict``: after the batch that was given last, whatever has been copied ahead."""
         return dict(self._place)
 
-    def load_state_dict(self, state: str | Mapping[str, str], *, allow_changes: Iterable[str] = ()) -> None:
+    def load_state_dict(self, state: str | int | Mapping[str, str], *, allow_changes: Iterable[str] = ()) -> None:
         """Go on at a state, as ``stoker.Loader.load_state_dict``."""
         self._forget()
         with self._together():

@@ -26,6 +26,9 @@ typedef struct stk_batch_note {
     char message[256];     /* and what it was */
 } stk_batch_note;
 
+/* Whether a state is one of stk_state_at_step. */
+bool stk_state_is_step(const stk_state *state);
+
 struct stk_batch {
     atomic_uint references;
     stk_batch_home *home;

@@ -107,7 +107,7 @@ stk_status stk_batch_row_digests(const stk_batch *batch, uint8_t (*digest)[16], 
         return stk_fail(err, STK_ERR_USAGE, "row digests are over pixel_bytes: use pixels: uint8");
     if (batch->layout.field[STK_FIELD_POSITION_IDS].ndim != 3)
         return stk_fail(err, STK_ERR_USAGE,
-                        "row digests are over M-RoPE positions: use targets: hf, or layout: flat or packed");
+                        "row digests are over M-RoPE positions: use positions: auto with targets: hf or layout: flat or packed, or positions: mrope");
     const stk_recipe *const recipe = &batch->recipe;
     for (uint32_t i = 0; i < recipe->sample_count;) {
         const uint32_t row = recipe->sample[i].row;

@@ -56,6 +56,8 @@ static bool is_segmented(const stk_batch_form *form)
 /* Planes of position_ids: 0 stands for the plain two-dimensional form. */
 static int position_planes(const stk_batch_form *form)
 {
+    if (form->positions == STK_POSITIONS_PLAIN) return 0;
+    if (form->positions == STK_POSITIONS_MROPE) return 3;
     if (form->targets == STK_TARGETS_SHIFTED) return is_segmented(form) ? 3 : 0;
     return is_segmented(form) ? 4 : 3;
 }

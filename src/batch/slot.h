@@ -19,6 +19,7 @@
 typedef struct stk_batch_form {
     stk_layout layout;
     stk_targets targets;
+    stk_positions positions;
     stk_pixel_form pixels;
     const stk_model *model;
 } stk_batch_form;

@@ -54,6 +54,18 @@ stk_status stk_state_allow_changes(stk_state *state, const char *names, stk_erro
     return STK_OK;
 }
 
+/* --- a step alone --- */
+
+void stk_state_at_step(stk_state *state, uint64_t step)
+{
+    *state = (stk_state){.step = step};
+}
+
+bool stk_state_is_step(const stk_state *state)
+{
+    return !state->fingerprint.whole[0];
+}
+
 /* --- text --- */
 
 static uint64_t checksum(const char *text, size_t size_bytes)
@@ -72,15 +84,16 @@ stk_status stk_state_write(const stk_state *state, char *text, size_t capacity, 
         at += (size_t)length_;                                                                               \
     } while (0)
     LINE("stoker-state 2\n");
-    LINE("fingerprint %s\n", state->fingerprint.whole);
-    for (int i = 0; i < STK_FINGERPRINT_PARTS; i++)
-        LINE("%s %s\n", part_names[i], state->fingerprint.part[i]);
-    LINE("plan_version %" PRIu32 "\n", state->plan_version);
-    for (int i = 0; i < STK_STREAM_OPTIONS; i++) LINE("option %s %s\n", option_names[i], state->fingerprint.value[i]);
-    for (int i = 0; i < STK_STREAM_OPTIONS; i++)
-        if (state->changed[i]) LINE("changed %s\n", option_names[i]);
-    LINE("epoch %" PRIu64 "\n", state->epoch);
-    LINE("rows %" PRIu64 "\n", state->rows);
+    if (!stk_state_is_step(state)) {
+        LINE("fingerprint %s\n", state->fingerprint.whole);
+        for (int i = 0; i < STK_FINGERPRINT_PARTS; i++) LINE("%s %s\n", part_names[i], state->fingerprint.part[i]);
+        LINE("plan_version %" PRIu32 "\n", state->plan_version);
+        for (int i = 0; i < STK_STREAM_OPTIONS; i++) LINE("option %s %s\n", option_names[i], state->fingerprint.value[i]);
+        for (int i = 0; i < STK_STREAM_OPTIONS; i++)
+            if (state->changed[i]) LINE("changed %s\n", option_names[i]);
+        LINE("epoch %" PRIu64 "\n", state->epoch);
+        LINE("rows %" PRIu64 "\n", state->rows);
+    }
     LINE("step %" PRIu64 "\n", state->step);
     if (state->micro) {
         LINE("micro %" PRIu32 "\n", state->micro);
@@ -164,18 +177,16 @@ static bool take_line(cursor *c, const char *line)
     return true;
 }
 
-static stk_status parse(cursor *c, stk_state *state)
+static bool next_is(const cursor *c, const char *words)
 {
-    const char *const text = c->at;
-    char value[40];
+    const size_t length = strlen(words);
+    return (size_t)(c->end - c->at) >= length && memcmp(c->at, words, length) == 0;
+}
+
+/* Whose run it is, and where in that: all of a state but its format, step and checksum. */
+static stk_status parse_run(cursor *c, stk_state *state)
+{
     uint64_t number;
-    STK_TRY(next_value(c, "stoker-state", value, sizeof value));
-    if (strcmp(value, "1") == 0)
-        return stk_fail(c->err, STK_ERR_STATE,
-                        "a state of format 1, which does not tell its options: this release reads format 2, so go on with the release that "
-                        "wrote it");
-    if (strcmp(value, "2") != 0)
-        return stk_fail(c->err, STK_ERR_STATE, "a state of format %s, and this release reads format 2: use the release that wrote it", value);
     STK_TRY(next_hex(c, "fingerprint", state->fingerprint.whole, 32));
     for (int i = 0; i < STK_FINGERPRINT_PARTS; i++)
         STK_TRY(next_hex(c, part_names[i], state->fingerprint.part[i], 16));
@@ -188,9 +199,24 @@ static stk_status parse(cursor *c, stk_state *state)
         state->changed[i] = take_line(c, line);
     }
     STK_TRY(next_number(c, "epoch", INT64_MAX, &state->epoch));
-    STK_TRY(next_number(c, "rows", INT64_MAX, &state->rows));
+    return next_number(c, "rows", INT64_MAX, &state->rows);
+}
+
+static stk_status parse(cursor *c, stk_state *state)
+{
+    const char *const text = c->at;
+    char value[40];
+    uint64_t number;
+    STK_TRY(next_value(c, "stoker-state", value, sizeof value));
+    if (strcmp(value, "1") == 0)
+        return stk_fail(c->err, STK_ERR_STATE,
+                        "a state of format 1, which does not tell its options: this release reads format 2, so go on with the release that "
+                        "wrote it");
+    if (strcmp(value, "2") != 0)
+        return stk_fail(c->err, STK_ERR_STATE, "a state of format %s, and this release reads format 2: use the release that wrote it", value);
+    if (!next_is(c, "step ")) STK_TRY(parse_run(c, state));
     STK_TRY(next_number(c, "step", INT64_MAX, &state->step));
-    if (c->end - c->at >= 6 && memcmp(c->at, "micro ", 6) == 0) {
+    if (!stk_state_is_step(state) && next_is(c, "micro ")) {
         STK_TRY(next_number(c, "micro", UINT32_MAX, &number));
         state->micro = (uint32_t)number;
         STK_TRY(next_number(c, "world", UINT32_MAX, &number));

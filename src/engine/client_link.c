@@ -172,7 +172,8 @@ uint32_t stk_link_out(stk_link *link)
 
 static bool same_form(const stk_link *link, const stk_wire_welcome *w)
 {
-    bool same = link->form.layout == w->form.layout && link->form.targets == w->form.targets && link->form.pixels == w->form.pixels &&
+    bool same = link->form.layout == w->form.layout && link->form.targets == w->form.targets &&
+                link->form.positions == w->form.positions && link->form.pixels == w->form.pixels &&
                 link->model.patch_px == w->model.patch_px && link->model.merge == w->model.merge && link->model.temporal == w->model.temporal &&
                 link->set_count == w->set_count;
     for (uint32_t i = 0; same && i < w->set_count; i++) same = strcmp(link->home.set_name[i], w->set_name[i]) == 0;

@@ -118,8 +118,8 @@ stk_status stk_forecast_steps(stk_forecast *forecast, const stk_run *run, stk_en
 static void find_key(char key[33], const stk_run *run, uint32_t world)
 {
     XXH3_state_t *const state = XXH3_createState();
-    const uint64_t numbers[] = {world, run->form.layout, run->form.targets, run->form.pixels, sizeof(stk_unit), sizeof(stk_batch_note),
-                                sizeof(stk_recipe_sample), sizeof(stk_request), sizeof(stk_recipe_media)};
+    const uint64_t numbers[] = {world, run->form.layout, run->form.targets, run->form.positions, run->form.pixels, sizeof(stk_unit),
+                                sizeof(stk_batch_note), sizeof(stk_recipe_sample), sizeof(stk_request), sizeof(stk_recipe_media)};
     key[0] = 0;
     if (!state) return;
     XXH3_128bits_reset(state);

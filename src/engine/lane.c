@@ -9,6 +9,7 @@
 /* What all states of this run record: the changes before, and those that are accepted now. */
 static void note_changes(const stk_lane *lane, const stk_state *state, stk_state *noted)
 {
+    if (stk_state_is_step(state)) return; /* it knows of none */
     char words[160];
     for (int i = 0; i < STK_STREAM_OPTIONS; i++)
         noted->changed[i] = state->changed[i] ||
@@ -20,12 +21,19 @@ static stk_status find_step(const stk_lane *lane, const stk_state *state, uint64
 {
     const stk_plan *const plan = lane->run->plan;
     const uint32_t world = lane->engine->ranks.world;
+    *micro = 0;
+    *changed = false;
+    if (stk_state_is_step(state)) {
+        *step = state->step;
+        if (*step <= stk_plan_step_count(plan)) return STK_OK;
+        return stk_fail(err, STK_ERR_STATE, "step %llu is behind the end: the run has %llu steps", (unsigned long long)*step,
+                        (unsigned long long)stk_plan_step_count(plan));
+    }
     if (state->plan_version != STK_PLAN_VERSION)
         return stk_fail(err, STK_ERR_STATE,
                         "the state has plan_version %u, and this release plans by version %u",
                         state->plan_version, STK_PLAN_VERSION);
     STK_TRY(stk_fingerprint_check(state, &lane->run->fingerprint, changed, err));
-    *micro = 0;
     /* A step that was begun is cut otherwise now: it is made anew. */
     if (*changed) {
         *step = stk_plan_step_from(plan, state->epoch, state->rows);

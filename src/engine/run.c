@@ -113,8 +113,8 @@ static stk_status prepare(stk_run *run, const stk_options *options, const stk_in
     const stk_plan_config config = plan_config(run, options);
     run->max_tokens = stk_plan_sample_tokens(&config);
     limit_texts(run);
-    run->form = (stk_batch_form){.layout = run->rules->layout, .targets = run->rules->targets, .pixels = run->rules->pixels,
-                                 .model = &run->model};
+    run->form = (stk_batch_form){.layout = run->rules->layout, .targets = run->rules->targets, .positions = run->rules->positions,
+                                 .pixels = run->rules->pixels, .model = &run->model};
     STK_TRY(stk_image_spec_create(&run->image, &run->model, run->rules->profile, run->form.pixels, &run->rules->limits, stk_cpu_detect(), err));
     const uint32_t count = run->rules->set_count;
     run->set = stk_alloc_array(STK_TAG_ENGINE, count, sizeof *run->set);

@@ -431,6 +431,7 @@ static stk_status resolve_run(resolver *r)
     static const char *const layouts[] = {"padded", "flat", "packed", NULL};
     static const char *const balances[] = {"none", "model", "model+vision", "auto", NULL};
     static const char *const targets[] = {"hf", "shifted", NULL};
+    static const char *const positions[] = {"auto", "plain", "mrope", NULL};
     static const char *const forms[] = {"uint8", "float32", "bfloat16", NULL};
     const stk_options *const o = r->options;
     stk_rules *const rules = r->rules;
@@ -444,6 +445,7 @@ static stk_status resolve_run(resolver *r)
                                  .text_bytes = (uint64_t)o->limits.text_bytes, .jpeg_scans = (uint32_t)o->limits.jpeg_scans};
     rules->layout = (stk_layout)choice(o->layout, layouts);
     rules->targets = (stk_targets)choice(o->targets, targets);
+    rules->positions = (stk_positions)choice(o->positions, positions);
     rules->pixels = (stk_pixel_form)choice(o->pixels, forms);
     rules->stream = strcmp(o->index, "stream") == 0;
     const int balance = choice(o->balance, balances);

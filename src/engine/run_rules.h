@@ -41,6 +41,7 @@ typedef struct stk_rules {
     stk_limits limits;
     stk_layout layout;
     stk_targets targets;
+    stk_positions positions;
     stk_pixel_form pixels;
     stk_profile profile;
     stk_batch_piece *batch;    /* the schedule, batch_count > 0 */

@@ -79,6 +79,7 @@ static bool is_before(const stk_wire_place *a, const stk_wire_place *b)
 {
     if (!a->has_state || !b->has_state) return !a->has_state && b->has_state;
     const stk_state *const x = &a->state, *const y = &b->state;
+    if (stk_state_is_step(x) || stk_state_is_step(y)) return x->step < y->step;
     if (x->epoch != y->epoch) return x->epoch < y->epoch;
     if (x->rows != y->rows) return x->rows < y->rows;
     return x->micro < y->micro;

@@ -263,6 +263,7 @@ stk_status stk_wire_put_welcome(stk_buffer *to, const stk_wire_welcome *welcome,
     put_state(&w, &welcome->state);
     put_u32(&w, (uint32_t)welcome->form.layout);
     put_u32(&w, (uint32_t)welcome->form.targets);
+    put_u32(&w, (uint32_t)welcome->form.positions);
     put_u32(&w, (uint32_t)welcome->form.pixels);
     put_u32(&w, welcome->model.patch_px);
     put_u32(&w, welcome->model.merge);
@@ -283,6 +284,7 @@ stk_status stk_wire_read_welcome(stk_bytes payload, stk_pool *pool, stk_wire_wel
     get_state(&r, &welcome->state);
     welcome->form.layout = (stk_layout)get_below(&r, STK_LAYOUT_PACKED + 1);
     welcome->form.targets = (stk_targets)get_below(&r, STK_TARGETS_SHIFTED + 1);
+    welcome->form.positions = (stk_positions)get_below(&r, STK_POSITIONS_MROPE + 1);
     welcome->form.pixels = (stk_pixel_form)get_below(&r, STK_PIXELS_BFLOAT16 + 1);
     welcome->model.patch_px = get_below(&r, PATCH_MAX);
     welcome->model.merge = get_below(&r, PATCH_MAX);

@@ -26,6 +26,7 @@ typedef enum stk_alpha_rule { STK_ALPHA_DROP, STK_ALPHA_WHITE_RGBA, STK_ALPHA_WH
 typedef enum stk_layout { STK_LAYOUT_PADDED, STK_LAYOUT_FLAT, STK_LAYOUT_PACKED } stk_layout;
 typedef enum stk_balance { STK_BALANCE_NONE, STK_BALANCE_MODEL, STK_BALANCE_BOTH } stk_balance; /* both: model+vision */
 typedef enum stk_targets { STK_TARGETS_HF, STK_TARGETS_SHIFTED } stk_targets;
+typedef enum stk_positions { STK_POSITIONS_AUTO, STK_POSITIONS_PLAIN, STK_POSITIONS_MROPE } stk_positions;
 
 typedef struct stk_str_list {
     const stk_str *item;

@@ -70,6 +70,7 @@ static const stk_tokens tokens_b = {.id = ids_b, .trained = trained_b, .media_at
                                     .supervised_count = 1};
 
 static const uint32_t step_rows[4] = {0, 1, 2, 3};
+static stk_positions asked_positions = STK_POSITIONS_AUTO; /* of the next batch made */
 
 static void make_batch(made_batch *m, stk_layout layout, stk_targets targets, stk_pixel_form pixels, uint32_t row_tokens)
 {
@@ -82,7 +83,7 @@ static void make_batch(made_batch *m, stk_layout layout, stk_targets targets, st
     m->media[0] = (stk_recipe_media){.grid = {1, 4, 4}};
     m->recipe = (stk_recipe){.segment_multiple = 1, .step_row = step_rows, .row_count = 3, .sample_count = 3, .media_count = 1, .patch_count = 16, .token_count = 14,
                              .row_tokens = row_tokens, .sample = m->sample, .media = m->media};
-    m->form = (stk_batch_form){.layout = layout, .targets = targets, .pixels = pixels, .model = &model};
+    m->form = (stk_batch_form){.layout = layout, .targets = targets, .positions = asked_positions, .pixels = pixels, .model = &model};
     stk_error err;
     CHECK_OK(stk_slot_layout_init(&m->layout, &m->recipe, &m->form, &err), err);
     m->slot = stk_alloc(STK_TAG_BATCH, m->layout.size_bytes);
@@ -174,6 +175,33 @@ static void shifted_targets_never_cross_samples(void)
         expect_ints(field_of(&m, STK_FIELD_POSITION_IDS) + 10 * row, (const int64_t[]){0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 10);
     CHECK_INT(m.layout.field[STK_FIELD_PIXEL_VALUES].dtype, STK_BFLOAT16);
     stk_free(m.slot);
+}
+
+/* Any layout, with any targets: counted in each sample, or the three planes. */
+static void positions_are_plain_or_of_three_planes_on_demand(void)
+{
+    static const struct { stk_layout layout; stk_targets targets; uint32_t tokens; } forms[] = {
+        {STK_LAYOUT_PADDED, STK_TARGETS_HF, 10}, {STK_LAYOUT_PADDED, STK_TARGETS_SHIFTED, 10},
+        {STK_LAYOUT_FLAT, STK_TARGETS_HF, 16}, {STK_LAYOUT_FLAT, STK_TARGETS_SHIFTED, 16}};
+    static const int64_t plain[] = {0, 1, 2, 3, 4, 5, 6, 7, 8}, planes[3][9] = {
+        {0, 1, 2, 2, 2, 2, 4, 5, 6}, {0, 1, 2, 2, 3, 3, 4, 5, 6}, {0, 1, 2, 3, 2, 3, 4, 5, 6}};
+    for (int f = 0; f < 4; f++) {
+        const bool flat = forms[f].layout == STK_LAYOUT_FLAT;
+        const int64_t rows = flat ? 1 : 3, second = flat ? 4 : 10; /* where the sample with the image begins */
+        made_batch m;
+        asked_positions = STK_POSITIONS_PLAIN;
+        make_batch(&m, forms[f].layout, forms[f].targets, STK_PIXELS_UINT8, forms[f].tokens);
+        expect_shape(&m, STK_FIELD_POSITION_IDS, 2, rows, forms[f].tokens, 0);
+        expect_ints(field_of(&m, STK_FIELD_POSITION_IDS) + second, plain, 9);
+        stk_free(m.slot);
+        asked_positions = STK_POSITIONS_MROPE;
+        make_batch(&m, forms[f].layout, forms[f].targets, STK_PIXELS_UINT8, forms[f].tokens);
+        asked_positions = STK_POSITIONS_AUTO;
+        expect_shape(&m, STK_FIELD_POSITION_IDS, 3, 3, rows, forms[f].tokens);
+        for (int p = 0; p < 3; p++)
+            expect_ints(field_of(&m, STK_FIELD_POSITION_IDS) + p * rows * forms[f].tokens + second, planes[p], 9);
+        stk_free(m.slot);
+    }
 }
 
 /* Architecture section 7: tokens stay, labels go. */
@@ -285,6 +313,7 @@ int main(int argc, char **argv)
     TEST_MAIN(argc, argv, TEST(positions_of_an_image_between_texts), TEST(positions_of_a_second_image_are_a_grid),
               TEST(positions_of_video_grids), TEST(a_padded_batch_for_hf),
               TEST(a_flat_batch_for_hf_counts_text_in_its_first_plane), TEST(shifted_targets_never_cross_samples),
+              TEST(positions_are_plain_or_of_three_planes_on_demand),
               TEST(a_masked_sample_keeps_its_tokens_and_loses_its_labels), TEST(tokens_that_were_not_planned_are_refused),
               TEST(row_digests_do_not_depend_on_the_form), TEST(a_batch_comes_home_after_its_last_release));
 }

@@ -59,6 +59,29 @@ static void every_reader_starts_at_the_state(void)
     }
 }
 
+/* A trainer whose checkpoint counts steps: the same batches and states as with the state itself. */
+static void a_step_alone_says_where_to_go_on(void)
+{
+    setup();
+    static tiny_run calm, rest;
+    options.micro_batch = 2;
+    tiny_run_from(&calm, &options, 1, NULL);
+    for (size_t step = 0; step <= 13; step += 4) {
+        stk_state state;
+        stk_state_at_step(&state, step);
+        state = saved(&state);
+        tiny_run_from(&rest, &options, 1, &state);
+        tiny_expect(&rest, &calm, 2 * step, "at a step");
+        for (size_t i = 0; i < rest.count; i++) CHECK(same_state(&rest.state[i], &calm.state[2 * step + i]));
+    }
+    stk_state behind;
+    stk_state_at_step(&behind, 14);
+    stk_loader *loader = NULL;
+    stk_error err;
+    CHECK_INT(stk_loader_open_at(&loader, &options, 0, 1, &behind, &err), STK_ERR_STATE);
+    CHECK_HAS(err.message, "13 steps");
+}
+
 static void a_state_says_where_a_reader_stands(void)
 {
     setup();
@@ -141,6 +164,7 @@ static void a_state_of_another_stream_is_refused(void)
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(resume_after_every_micro_batch), TEST(every_reader_starts_at_the_state),
-              TEST(a_state_says_where_a_reader_stands), TEST(the_end_of_a_step_goes_on_with_other_ranks),
+              TEST(a_step_alone_says_where_to_go_on), TEST(a_state_says_where_a_reader_stands),
+              TEST(the_end_of_a_step_goes_on_with_other_ranks),
               TEST(a_state_of_another_stream_is_refused));
 }

@@ -75,6 +75,18 @@ def test_a_state_goes_on_exactly(load, whole):
     assert loader.state_dict() == state and digests(loader) == whole[7:]
 
 
+def test_a_number_goes_on_at_that_step(package, load, whole):
+    loader = load()
+    for _ in range(7):
+        next(loader)
+    resumed = load(state=7)
+    assert resumed.state_dict() == loader.state_dict() and digests(resumed) == whole[7:]
+    loader.load_state_dict(20)
+    assert digests(loader) == whole[20:]
+    with pytest.raises(package.StateError, match="23 steps"):
+        load(state=24)
+
+
 def test_the_state_of_a_batch_goes_on_behind_it(load, whole):
     for number, batch in enumerate(load()):
         if number in (0, 11, len(whole) - 1):
@@ -104,7 +116,7 @@ def test_a_state_of_another_run_is_refused_unless_allowed(package, load):
         load(state=state, seed=2)
     assert said.value.status is package.Status.ERR_STATE
     assert next(load(state=state, seed=2, allow_changes=["seed"])).step == 5
-    for wrong, kind in (({"other": "x"}, TypeError), (3, TypeError), ("no state", package.StateError)):
+    for wrong, kind in (({"other": "x"}, TypeError), ([3], TypeError), ("no state", package.StateError)):
         with pytest.raises(kind):
             load(state=wrong)
 

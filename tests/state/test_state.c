@@ -157,6 +157,21 @@ static void every_cut_state_is_refused(void)
     for (size_t size = 0; size < strlen(text); size++) expect_refused(text, size, "");
 }
 
+static void a_step_alone_is_three_lines(void)
+{
+    stk_state state, back;
+    stk_error err;
+    stk_state_at_step(&state, 18231);
+    char text[STK_STATE_TEXT_MAX];
+    strcpy(text, text_of(&state));
+    CHECK_MSG(strncmp(text, "stoker-state 2\nstep 18231\nchecksum ", 35) == 0 && strlen(text) == 35 + 16 + 1, "%s", text);
+    CHECK_OK(stk_state_parse(&back, text, strlen(text), &err), err);
+    CHECK(back.step == 18231 && back.micro == 0 && back.fingerprint.whole[0] == 0);
+    for (size_t size = 0; size < strlen(text); size++) expect_refused(text, size, "");
+    text[20] = '2';
+    expect_refused(text, strlen(text), "checksum");
+}
+
 static void a_strange_line_is_refused_and_named(void)
 {
     const struct {
@@ -307,7 +322,7 @@ static void a_difference_is_said_in_words(void)
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(a_state_comes_back_as_it_was), TEST(the_text_of_a_state_never_changes),
-              TEST(every_changed_byte_is_noticed), TEST(every_cut_state_is_refused),
+              TEST(every_changed_byte_is_noticed), TEST(every_cut_state_is_refused), TEST(a_step_alone_is_three_lines),
               TEST(a_strange_line_is_refused_and_named), TEST(what_follows_the_checksum_is_refused),
               TEST(a_state_needs_room), TEST(a_saved_state_loads), TEST(a_state_that_cannot_be_read_is_named),
               TEST(a_failed_save_leaves_nothing), TEST(changes_are_allowed_by_name),
