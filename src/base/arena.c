@@ -55,11 +55,11 @@ stk_status stk_arena_create(stk_arena **out, const stk_arena_kind *kind, uint32_
     if (status < 0) goto free_arena;
     a->fd = memfd_create("stoker-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (a->fd < 0) {
-        status = stk_fail_errno(err, "memfd_create");
+        status = stk_fail_errno(err, "cannot make memory for batches (memfd_create)");
         goto free_arena;
     }
     if (ftruncate(a->fd, (off_t)a->size_bytes)) {
-        status = stk_fail_errno(err, "ftruncate of the arena");
+        status = stk_fail_errno(err, "cannot make memory of %zu bytes for batches (ulimit -f)", a->size_bytes);
         goto close_fd;
     }
     /* Whoever gets the fd can rely on the size: no SIGBUS behind a shrunken end. */
@@ -69,7 +69,7 @@ stk_status stk_arena_create(stk_arena **out, const stk_arena_kind *kind, uint32_
     }
     a->base = mmap(NULL, a->size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, a->fd, 0);
     if (a->base == MAP_FAILED) {
-        status = stk_fail_errno(err, "mmap of an arena of %zu bytes", a->size_bytes);
+        status = stk_fail_errno(err, "cannot map %zu bytes for batches: lower keep, prefetch or micro_batch, or raise ulimit -v", a->size_bytes);
         goto close_fd;
     }
     *out = a;

@@ -92,7 +92,8 @@ static stk_status connect_engine(stk_client *c)
     if (c->losses >= LOSSES_MAX) {
         char words[160];
         stk_meeting_log_end(&c->meeting, words);
-        (void)stk_fail(&c->error, STK_ERR_SYSTEM, "the engine of run %s ended %u times without a batch; its log ends: %s", c->meeting.run, c->losses, words);
+        (void)stk_fail(&c->error, STK_ERR_SYSTEM, "the engine of run %s ended %u times without a batch; its log ends: %s", c->meeting.run, c->losses,
+                       words[0] ? words : "without a word, as when it is killed: was memory short?");
         stk_error_file(&c->error, c->meeting.log, 0);
         return fail(c, STK_ERR_SYSTEM);
     }

@@ -39,7 +39,7 @@ stk_status stk_link_map(stk_link *link, int fd, uint64_t size_bytes, stk_error *
     if (map) {
         void *const base = mmap(NULL, size_bytes, PROT_READ, MAP_SHARED, fd, 0);
         if (base == MAP_FAILED) {
-            status = stk_fail_errno(err, "cannot map the engine's memory of %llu bytes", (unsigned long long)size_bytes);
+            status = stk_fail_errno(err, "cannot map the engine's memory of %llu bytes (ulimit -v)", (unsigned long long)size_bytes);
             stk_free(map);
         } else {
             atomic_store(&map->references, 1);

@@ -37,12 +37,19 @@ static json_t *letter_text(const char *text)
     return json_string(ascii);
 }
 
+/* The manifest file that a sample's record stands in. */
+static const char *file_of(const stk_lane *lane, const stk_recipe_sample *sample)
+{
+    const stk_set_facts *const facts = &lane->run->set[sample->set_index].facts;
+    return facts->file[facts->record[sample->record_index].file_index];
+}
+
 static void write_dead_letter(const stk_lane *lane, const stk_batch *batch, uint32_t at)
 {
     const stk_batch_note *const note = &batch->note[at];
     const stk_recipe_sample *const sample = &batch->recipe.sample[at];
     const stk_run_set *const set = &lane->run->set[sample->set_index];
-    const char *const file = set->facts.file[set->facts.record[sample->record_index].file_index];
+    const char *const file = file_of(lane, sample);
     json_t *const letter =
         json_pack("{s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:o}", "id", letter_text(note->id), "set",
                   letter_text(set->name), "file", letter_text(file), "line", (json_int_t)note->line, "step",
@@ -56,6 +63,16 @@ static void write_dead_letter(const stk_lane *lane, const stk_batch *batch, uint
     /* A full disk must not stop a training run: the sample is also named by the batch and the counters. */
     if (write(lane->dead_letter_fd, text, length + 1) < 0) errno = 0;
     free(text);
+}
+
+/* An error names the sample that it is about, and where its record stands. */
+static void name_sample(const stk_lane *lane, const stk_batch *batch, uint32_t at, stk_error *err)
+{
+    const stk_batch_note *const note = &batch->note[at];
+    const stk_recipe_sample *const sample = &batch->recipe.sample[at];
+    stk_error_sample(err, note->id);
+    stk_error_file(err, file_of(lane, sample), note->line);
+    stk_error_stage(err, note->stage);
 }
 
 static bool has_masked(const stk_batch *batch)
@@ -83,7 +100,7 @@ static stk_status count_unusable(stk_lane *lane, const stk_batch *batch, uint32_
         stk_fail(err, STK_ERR_SPENT, "%llu of %llu records of %s that were drawn are unusable, over errors.unusable: %g; the last one: %s (%s)",
                  (unsigned long long)set->unusable, (unsigned long long)set->drawn, lane->run->set[set_index].name,
                  lane->errors_unusable, note->reason, note->message);
-    stk_error_sample(err, note->id);
+    name_sample(lane, batch, at, err);
     return status;
 }
 
@@ -125,7 +142,7 @@ static stk_status count(stk_lane *lane, const stk_batch *batch, uint64_t pass, s
             "%llu of %llu samples of %s were masked, over errors.masked: %g; the last one: %s (%s)",
             (unsigned long long)set->masked, (unsigned long long)set->delivered,
             lane->run->set[sample->set_index].name, lane->errors_masked, note->reason, note->message);
-        stk_error_sample(err, note->id);
+        name_sample(lane, batch, i, err);
     }
     return status;
 }
@@ -225,23 +242,36 @@ static void deliver(stk_reader *reader, stk_work *work, stk_batch **out)
     pthread_cond_broadcast(&engine->home->changed);
 }
 
+/* The first reader that is behind, while there is no memory for what this one waits for; NULL: none.  With the lock held. */
+static const stk_reader *find_behind(const stk_reader *reader)
+{
+    const stk_lane *const lane = reader->lane;
+    const uint32_t rank_count = lane->engine->ranks.rank_count;
+    if (reader->next_sequence < lane->slotted) return NULL;
+    for (uint32_t i = 0; i < rank_count; i++)
+        if (lane->reader[i].next_sequence + rank_count <= reader->next_sequence) return &lane->reader[i];
+    return NULL;
+}
+
+const stk_reader *stk_reader_behind(const stk_reader *reader)
+{
+    stk_engine_home *const home = reader->lane->engine->home;
+    pthread_mutex_lock(&home->lock);
+    const stk_reader *const behind = find_behind(reader);
+    pthread_mutex_unlock(&home->lock);
+    return behind;
+}
+
 /* What a reader waits for, in words: for the error after `timeout`. */
 static stk_status fail_waiting(const stk_reader *reader, stk_ns waited_ns, stk_error *err)
 {
     const stk_lane *const lane = reader->lane;
-    const uint32_t rank_count = lane->engine->ranks.rank_count;
+    const stk_reader *const behind = find_behind(reader);
     const double seconds = (double)waited_ns / (double)STK_S;
-    for (uint32_t i = 0; i < rank_count; i++) {
-        const stk_reader *const other = &lane->reader[i];
-        if (other == reader || other->next_sequence >= reader->next_sequence) continue;
-        return stk_fail(
-            err, STK_ERR_TIMEOUT,
-            "rank %u waited %.0f s for memory that batches of rank %u hold, which is %llu micro-batches "
-            "behind: read all "
-            "ranks, or raise prefetch",
-            reader->rank, seconds, other->rank,
-            (unsigned long long)((reader->next_sequence - other->next_sequence) / rank_count));
-    }
+    if (behind)
+        return stk_fail(err, STK_ERR_TIMEOUT, "rank %u waited %.0f s for memory that is kept for rank %u, which is %llu micro-batches behind: read all ranks, or raise prefetch",
+                        reader->rank, seconds, behind->rank,
+                        (unsigned long long)((reader->next_sequence - behind->next_sequence) / lane->engine->ranks.rank_count));
     if (lane->tickets.count)
         return stk_fail(err, STK_ERR_TIMEOUT,
                         "no batch in %.0f s: waiting for the bytes of media (%zu in flight): look at the "

@@ -289,6 +289,8 @@ stk_batch *stk_lane_give_out(stk_lane *lane, stk_work *work, unsigned references
 stk_status stk_reader_poll(stk_reader *reader, uint64_t index, stk_batch **out, stk_ns waited_ns, stk_error *err) STK_MUST_USE;
 /* Nobody waits for what was asked for any more. */
 void stk_reader_unask(stk_reader *reader);
+/* A reader that is behind, so that there is no memory for what this one waits for; NULL: that is not what it waits for. */
+const stk_reader *stk_reader_behind(const stk_reader *reader);
 
 /* --- */
 

@@ -81,7 +81,7 @@ static const stk_option_row rows[] = {
     {{"cpus", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "CPUs that the engine process may use, as 8-15,20; default: those of the process that starts it"}, STK_KIND_STRING, TOP(cpus)},
     {{"prefetch", "int", "auto", "", 1, 4096, NOT_S, WHOLE_RUN, "ready micro-batches a rank"}, STK_KIND_INT, TOP(prefetch)},
     {{"fetch_ahead", "size", "auto", "", 1, INT64_MAX, NOT_S, WHOLE_RUN, "compressed bytes that are fetched ahead"}, STK_KIND_SIZE, TOP(fetch_ahead_bytes)},
-    {{"keep", "int", "1", "", 1, 4096, NOT_S, WHOLE_RUN, "micro-batches that the trainer holds when it asks for the next"}, STK_KIND_INT, TOP(keep)},
+    {{"keep", "int", "2", "", 1, 4096, NOT_S, WHOLE_RUN, "micro-batches that the readers of a rank hold when one asks for the next"}, STK_KIND_INT, TOP(keep)},
     {{"timeout", "seconds", "300 s", "", 1, 31536000, NOT_S, WHOLE_RUN, "longest wait for a batch before an error that says for what"}, STK_KIND_SECONDS, TOP(timeout_s)},
     {{"endpoint", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "address of the object store, as https://store.example:9000; default: the environment, the profile, Amazon (docs/s3.md)"}, STK_KIND_STRING, TOP(endpoint)},
     {{"region", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "of the buckets; default: the environment, the profile, us-east-1; a store that names another is believed"}, STK_KIND_STRING, TOP(region)},

@@ -142,13 +142,13 @@ stk_status stk_seat_find(stk_seat *seat, stk_error *err)
 
 /* --- what comes next --- */
 
-/* Why a seat gets nothing although the engine could: another of its rank. */
-static const stk_seat *slow_one(const stk_seat *seat)
+/* Whom a rank waits for: that of its seats which is furthest behind, or has not come yet.  NULL: nobody, but for `but`. */
+static const stk_seat *slow_one(const stk_serving_rank *rank, const stk_seat *but)
 {
     const stk_seat *slowest = NULL;
-    for (uint32_t i = 0; i < seat->rank->serving->readers; i++) {
-        const stk_seat *const other = &seat->rank->seat[i];
-        if (other == seat || other->stage == STK_SEAT_LEFT || other->stage == STK_SEAT_REFUSED) continue;
+    for (uint32_t i = 0; i < rank->serving->readers; i++) {
+        const stk_seat *const other = &rank->seat[i];
+        if (other == but || other->stage == STK_SEAT_LEFT || other->stage == STK_SEAT_REFUSED) continue;
         if (!slowest || other->at < slowest->at) slowest = other;
     }
     return slowest;
@@ -156,7 +156,7 @@ static const stk_seat *slow_one(const stk_seat *seat)
 
 static void slow_words(const stk_seat *seat, char words[200])
 {
-    const stk_seat *const slow = slow_one(seat);
+    const stk_seat *const slow = slow_one(seat->rank, seat);
     const uint32_t number = seat->rank->reader->rank;
     if (!slow)
         snprintf(words, 200, "for batches of rank %u that were given out and not released", number);
@@ -180,6 +180,23 @@ static stk_status wait_for_others(const stk_seat *seat, stk_error *err)
                     (long long)(lane->timeout_ns / STK_S), words, lane->keep);
 }
 
+/* The time is up.  Where a rank is behind, the engine knows which, and this who reads it. */
+static stk_status name_behind(const stk_seat *seat, stk_error *err)
+{
+    const stk_serving_rank *const mine = seat->rank;
+    const stk_lane *const lane = mine->reader->lane;
+    const stk_reader *const reader = stk_reader_behind(mine->reader);
+    if (!reader) return STK_ERR_TIMEOUT;
+    const stk_serving_rank *const behind = &mine->serving->rank[lane->number][reader - lane->reader];
+    const stk_seat *const slow = slow_one(behind, NULL);
+    const long long seconds = (long long)(lane->timeout_ns / STK_S);
+    if (!slow || !slow->pid)
+        return stk_fail(err, STK_ERR_TIMEOUT, "rank %u waited %lld s for memory that is kept for rank %u, which no process reads: start one, or leave that rank out of node_ranks",
+                        mine->reader->rank, seconds, reader->rank);
+    return stk_fail(err, STK_ERR_TIMEOUT, "rank %u waited %lld s for memory that is kept for rank %u, which is %llu micro-batches behind, in process %d: read all ranks, or raise prefetch",
+                    mine->reader->rank, seconds, reader->rank, (unsigned long long)(mine->next - behind->next), (int)slow->pid);
+}
+
 /* Take micro-batches out of the engine until that of the seat is there. */
 static stk_status fetch(stk_seat *seat, stk_error *err)
 {
@@ -194,6 +211,7 @@ static stk_status fetch(stk_seat *seat, stk_error *err)
         rank->polled_ns = now;
         rank->kept = status == STK_ERR_KEEP;
         if (rank->kept) return wait_for_others(seat, err);
+        if (status == STK_ERR_TIMEOUT) return name_behind(seat, err);
         if (status != STK_OK) return status;
         rank->next++;
         rank->batch[rank->there++] = batch;

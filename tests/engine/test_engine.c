@@ -66,7 +66,7 @@ static void the_smallest_budget_gives_the_same_stream(void)
         CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1, NULL}, NULL, NULL, &err),
                   STK_ERR_BUDGET);
         CHECK(engine == NULL);
-        CHECK_HAS(err.message, "(keep 1 + prefetch 1) x 1 ranks");
+        CHECK_HAS(err.message, "(keep 2 + prefetch 1) x 1 ranks");
         options.memory_bytes = floor_bytes(err.message);
         options.memory_bytes--;
         CHECK_INT(stk_engine_open(&engine, &options, (stk_engine_ranks){0, 1, 1, NULL}, NULL, NULL, &err),

@@ -72,6 +72,7 @@ static void a_sleeping_trainer_stops_the_fetches(void)
     setup();
     options.epochs = 40;
     options.prefetch = 3;
+    options.keep = 1;
     options.fetch_ahead_bytes = 1;
     options.workers = 4;
     stk_loader *loader = open_loader();
@@ -103,7 +104,7 @@ static void fetches_run_ahead_of_ready_batches(void)
 {
     setup();
     options.epochs = 40;
-    options.prefetch = 1;
+    options.prefetch = options.keep = 1;
     uint64_t opened[2];
     for (int i = 0; i < 2; i++) {
         options.fetch_ahead_bytes = i ? 16 << 20 : 1;

@@ -124,6 +124,7 @@ static void what_is_asked_for_twice_is_made_once(void)
 {
     setup();
     set("prefetch", "1");
+    set("keep", "1");
     stk_engine *engine = open_engine();
     stk_batch *held[2] = {NULL}, *batch = NULL;
     stk_error err;

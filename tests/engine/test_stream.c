@@ -14,7 +14,7 @@
 enum { ROWS = TINY_RECORDS, EPOCHS = 2, ROWS_MOST = 16, STEPS_MOST = 60 };
 
 /* Beside them, 192 MiB are enough for the largest that they allow. */
-static const char *const small_limits[][2] = {{"max_tokens", "400"}, {"limits.media_bytes", "2MiB"}, {"limits.media_pixels", "300000"}};
+static const char *const small_limits[][2] = {{"max_tokens", "400"}, {"limits.media_bytes", "2MiB"}, {"limits.media_pixels", "300000"}, {"keep", "1"}};
 
 static char folder[300];
 static stk_options options;

@@ -64,7 +64,7 @@ static void defaults_are_those_of_the_table(void)
     CHECK_INT(o.epochs, 1);
     CHECK_INT(o.steps, 0);
     CHECK_INT(o.micro_batch, 0);
-    CHECK_INT(o.keep, 1);
+    CHECK_INT(o.keep, 2);
     CHECK_INT(o.timeout_s, 300);
     CHECK_INT(o.memory_bytes, 0);
     CHECK_INT(o.workers, 0);

@@ -1,7 +1,13 @@
 """Loaders that share an engine process: the same stream, whoever reads it and whatever is killed."""
+import contextlib
+import errno
+import itertools
 import os
 import pathlib
+import re
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -19,10 +25,35 @@ def engine():
 
 def engine_of(run_name):
     """Its process."""
-    found = [int(folder.name) for folder in pathlib.Path("/proc").iterdir()
-             if folder.name.isdigit() and f"\0{run_name}\0".encode() in (folder / "cmdline").read_bytes()]
+    found = []
+    for folder in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if folder.name.isdigit() and f"\0{run_name}\0".encode() in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
     assert len(found) == 1, found
     return found[0]
+
+
+def arenas():
+    """What this process has mapped of engines' memory: (first address, behind the last, inode, bytes that were looked at), in the order of smaps."""
+    found = []
+    for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
+        if words := re.match(r"([0-9a-f]+)-([0-9a-f]+) (....) \S+ \S+ (\d+)", line):
+            ours = "stoker-arena" in line
+            if ours:
+                assert words[3].startswith("r--"), line
+                found.append([int(words[1], 16), int(words[2], 16), int(words[4]), 0])
+        elif ours and line.startswith("Rss:"):
+            found[-1][3] = 1024 * int(line.split()[1])
+    return found
+
+
+def place_of(field):
+    """Where a field lies in which engine's memory."""
+    for first, behind, inode, _ in arenas():
+        if first <= field.address and field.address + field.nbytes <= behind:
+            return inode, field.address - first
+    raise AssertionError(f"{field.name} lies in no engine's memory")
 
 
 def digests(loader):
@@ -41,6 +72,26 @@ def test_siblings_read_the_same_memory_and_only_the_fields_they_want(load, run_n
     for wanted, batch, sibling in zip(whole, first, last):
         assert batch.digest() == wanted and set(sibling) == {"input_ids", "labels"}
         assert batch.step == sibling.step and (batch["labels"] == sibling["labels"]).all()
+        for name in sibling:
+            assert place_of(batch.field(name)) == place_of(sibling.field(name))
+
+
+@pytest.mark.parametrize("layout", [{"layout": "padded"}, {"layout": "flat"}, {"layout": "packed", "row_tokens": 2048}], ids=lambda o: o["layout"])
+def test_pixels_lie_in_the_engines_memory(load, run_name, layout):
+    for batch in itertools.islice(load(run=run_name, **layout), 4):
+        assert place_of(batch.field("pixel_bytes"))[0] == arenas()[0][2]
+        assert not batch["pixel_bytes"].flags.writeable and batch["pixel_bytes"].ctypes.data == batch.field("pixel_bytes").address
+
+
+def test_who_asks_for_labels_touches_no_pixels(load, run_name):
+    """As in a last pipeline stage: what it maps of the memory is what it reads."""
+    loader, pixels = load(run=run_name, fields=["labels"], max_pixels=802816, memory="1GiB"), 0
+    full = load(run=run_name[-40:] + "-full", max_pixels=802816, memory="1GiB")
+    for batch, other in zip(itertools.islice(loader, 2), full):
+        assert batch["labels"].sum() == other["labels"].sum()
+        pixels += int(other["pixel_bytes"].sum() > 0) * other["pixel_bytes"].nbytes
+    touched = sorted(arena[3] for arena in arenas())
+    assert pixels > 2 << 20 and touched[0] < pixels / 8 and touched[1] >= pixels, (pixels, touched)
 
 
 def test_a_killed_engine_changes_nothing(load, run_name, whole):
@@ -78,7 +129,7 @@ def test_who_asks_for_something_else_is_refused(package, load, run_name):
     assert next(loader).step == 0
 
 
-def test_what_is_no_name_of_an_engine_is_refused(package, load, monkeypatch):
+def test_what_is_no_name_of_an_engine_is_refused(package, load, run_name, monkeypatch):
     for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(package.CallError, match="set `run`"):
@@ -91,3 +142,28 @@ def test_what_is_no_name_of_an_engine_is_refused(package, load, monkeypatch):
             load(**wrong)
     with pytest.raises(TypeError):
         load(fields=[3])
+    with pytest.raises(package.CallError, match="rank 9 is not in a world of 2"):
+        load(0, 2, run=run_name, node_ranks=[0, 9])
+    with pytest.raises(package.CallError, match="not among node_ranks"):
+        load(0, 2, run=run_name, node_ranks=[1])
+
+
+LIMITED = """
+import pathlib, resource, stoker, sys
+config, index_dir, run = sys.argv[1:]
+loader = stoker.Loader(config, index_dir=index_dir, workers=2, memory="64GiB", keep=1500, run=run)
+here = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (64 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (here, here))
+for _ in range(2):
+    try:
+        next(loader)
+    except stoker.CallError as error:
+        print(error.status.name, error.code, error.message)
+"""
+
+
+def test_a_trainer_that_may_map_no_more_is_told(config, index_dir, run_name):
+    """Memory is mapped with the first batch; nothing is retried."""
+    done = subprocess.run([sys.executable, "-c", LIMITED, config, index_dir, run_name], stdout=subprocess.PIPE, text=True, timeout=120, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 and lines[0] == lines[1] and lines[0].startswith(f"ERR_SYSTEM {errno.ENOMEM} cannot map the engine's memory of ")

@@ -1,5 +1,6 @@
 """A loader goes through its plan, from anywhere, once; says what is wrong; and lets itself be interrupted."""
 import itertools
+import json
 import multiprocessing
 import os
 import pickle
@@ -171,7 +172,7 @@ def test_relative_paths_of_keywords_start_from_the_working_folder(load, whole, t
 
 # --- errors ---
 
-def test_errors_name_file_line_and_sample(package, config, tmp_path):
+def test_errors_name_file_line_and_sample(package, config, tmp_path, engine):
     with pytest.raises(package.Error) as said:
         package.Loader(tmp_path / "none.yaml")
     assert said.value.file.endswith("none.yaml") and said.value.stage == "options" and said.value.code == 2
@@ -188,7 +189,7 @@ def test_errors_name_file_line_and_sample(package, config, tmp_path):
         data[len(data) // 2:] = bytes(len(data) - len(data) // 2)
         picture.write_bytes(data)
         os.utime(picture, ns=(info.st_atime_ns, info.st_mtime_ns))
-    with package.Loader(folder / "stoker.yaml", memory="256MiB", errors={"masked": 0}, limits={"media_bytes": "1MiB"}) as loader:
+    with package.Loader(folder / "stoker.yaml", memory="256MiB", errors={"masked": 0}, limits={"media_bytes": "1MiB"}, engine=engine) as loader:
         with pytest.raises(package.SpentError) as said:
             digests(loader)
         with pytest.raises(package.SpentError) as again:
@@ -196,6 +197,8 @@ def test_errors_name_file_line_and_sample(package, config, tmp_path):
     error = said.value
     assert str(again.value) == str(error) and error.status is package.Status.ERR_SPENT and isinstance(error, package.DataError)
     assert error.sample.startswith("sample") and "masked" in error.message and error.sample in str(error)
+    assert error.file == str(folder / "train.jsonl") and json.loads((folder / "train.jsonl").read_text().splitlines()[error.line - 1])
+    assert error.stage == "decode" and str(error).startswith(f"{error.file}:{error.line}: sample {error.sample}: ")
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error) and str(copy) == str(error) and copy.sample == error.sample
 
@@ -228,8 +231,8 @@ def test_a_timeout_is_a_number(load, timeout):
 
 # --- waiting ---
 
-def test_a_timeout_loses_nothing(package, held):
-    with package.Loader(held.config) as loader:
+def test_a_timeout_loses_nothing(package, held, engine):
+    with package.Loader(held.config, engine=engine) as loader:
         for timeout in (0, 0.01, 0.12):
             with pytest.raises(TimeoutError):
                 loader.next(timeout)
@@ -238,8 +241,8 @@ def test_a_timeout_loses_nothing(package, held):
         assert loader.metrics()["wait_s"] > 0.13
 
 
-def test_waiting_for_ever_ends_by_the_option_timeout(package, held):
-    with package.Loader(held.config, timeout="1 s") as loader:
+def test_waiting_for_ever_ends_by_the_option_timeout(package, held, engine):
+    with package.Loader(held.config, timeout="1 s", engine=engine) as loader:
         with pytest.raises(package.WaitError, match="sample|wait") as said:
             next(loader)
     assert isinstance(said.value, TimeoutError) and said.value.status is package.Status.ERR_TIMEOUT
@@ -272,7 +275,7 @@ def test_close_ends_the_wait_of_another_thread(package, held):
 INTERRUPTED = """
 import signal, sys, stoker, time
 signal.signal(signal.SIGINT, signal.default_int_handler)    # of a job in the background it is ignored
-with stoker.Loader(sys.argv[1]) as loader:
+with stoker.Loader(sys.argv[1], engine=sys.argv[2]) as loader:
     print("waits", flush=True)
     try:
         next(loader)
@@ -283,9 +286,9 @@ with stoker.Loader(sys.argv[1]) as loader:
 """
 
 
-def test_an_interrupt_comes_through_and_loses_nothing(held):
+def test_an_interrupt_comes_through_and_loses_nothing(held, engine):
     """How quickly is printed, not asserted: a tenth of a second on an idle machine."""
-    with subprocess.Popen([sys.executable, "-c", INTERRUPTED, held.config], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED, held.config, engine], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "waits\n"
         time.sleep(0.2)                         # so that it does wait
@@ -365,17 +368,17 @@ def test_a_forked_child_is_told(package, load):
     assert (array == batch["labels"]).all() and next(loader).step == 1
 
 
-def read_some(config, index_dir, state):
+def read_some(config, index_dir, state, engine):
     import stoker
-    with stoker.Loader(config, index_dir=index_dir, memory="256MiB", state=state) as loader:
+    with stoker.Loader(config, index_dir=index_dir, memory="256MiB", state=state, engine=engine) as loader:
         return digests(loader, 3)
 
 
-def test_a_spawned_child_opens_its_own(load, config, index_dir, whole):
+def test_a_spawned_child_opens_its_own(load, config, index_dir, whole, engine):
     loader = load()
     digests(loader, 2)
     with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(loader)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        assert pool.starmap(read_some, [(config, index_dir, None), (config, index_dir, loader.state_dict())]) == [whole[:3], whole[2:5]]
+        assert pool.starmap(read_some, [(config, index_dir, None, engine), (config, index_dir, loader.state_dict(), engine)]) == [whole[:3], whole[2:5]]
     assert digests(loader, 1) == whole[2:3]

@@ -1,7 +1,13 @@
 /* test_server.c - what an engine process gives to its clients is what an engine in process gives, whoever reads it and when. */
 #include "served.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include "base/memory.h"
 #include "engine/same_state.h"
@@ -244,6 +250,36 @@ static void a_slow_reader_is_named(void)
     stk_options_deinit(&options);
 }
 
+static void read_until_it_fails(stk_client *client, stk_error *err)
+{
+    stk_batch *batch;
+    stk_status status;
+    while ((status = stk_client_next(client, &batch, 60 * STK_S, err)) == STK_OK) stk_batch_release(&batch);
+    CHECK_INT(status, STK_ERR_TIMEOUT);
+}
+
+/* All ranks of a machine share the memory: who waits for another is told for whom, and does not wait for ever. */
+static void a_rank_that_is_not_read_is_named(void)
+{
+    stk_options options = one_rank("idle", "");
+    options.timeout_s = 1;
+    stk_error err;
+    char words[100];
+    stk_client *client = served_open(&options, "idle", 0, 2, 1, NULL);
+    read_until_it_fails(client, &err);
+    CHECK_HAS(err.message, "rank 0 waited 1 s for memory that is kept for rank 1, which no process reads");
+    stk_client_close(&client);
+    client = served_open(&options, "idle", 0, 2, 1, NULL);
+    stk_client *idle = served_open(&options, "idle", 1, 2, 1, NULL);
+    read_until_it_fails(client, &err);
+    CHECK_HAS(err.message, "rank 0 waited 1 s for memory that is kept for rank 1, which is ");
+    snprintf(words, sizeof words, " micro-batches behind, in process %d", (int)getpid());
+    CHECK_HAS(err.message, words);
+    stk_client_close(&idle);
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
 static void expect_refused(const stk_options *options, stk_attach attach, stk_status status, const char *words)
 {
     stk_client *client;
@@ -320,6 +356,51 @@ static void what_cannot_be_opened_is_told_as_in_process(void)
     poor.memory_bytes = 2 << 20;
     expect_refused(&poor, (stk_attach){.run = "broken", .world = 1}, STK_ERR_BUDGET, "memory");
     stk_options_deinit(&poor);
+    stk_options_deinit(&options);
+}
+
+/* An engine that comes up again over other data would make another stream. */
+static void what_changed_under_a_run_is_told(void)
+{
+    stk_options options = one_rank("changed", "");
+    char path[300], line[4096];
+    stk_batch *batch;
+    stk_error err;
+    stk_client *client = served_open(&options, "changed", 0, 1, 1, NULL);
+    for (size_t i = 0; i < 3; i++) served_expect_next(client, calm.digest[i], "before");
+    snprintf(path, sizeof path, "%s/changed/set.jsonl", test_folder());
+    FILE *file = fopen(path, "re");
+    CHECK(file && fgets(line, sizeof line, file));
+    fclose(file);
+    file = fopen(path, "ae");
+    CHECK(file && fputs(line, file) >= 0 && fclose(file) == 0);
+    served_kill_engine("changed");
+    CHECK_INT(stk_client_next(client, &batch, 60 * STK_S, &err), STK_ERR_STATE);
+    CHECK_HAS(err.message, "set");
+    CHECK_INT(stk_client_next(client, &batch, 60 * STK_S, &err), STK_ERR_STATE);
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
+/* The engine starts with the limits of its first client. */
+static void without_memory_to_share_it_says_so(void)
+{
+    stk_options options = one_rank("memfd", "");
+    static struct sock_filter no_memfd[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+                                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const struct sock_fprog filter = {.len = 4, .filter = no_memfd};
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) _exit(77);
+        expect_refused(&options, (stk_attach){.run = "memfd", .world = 1}, STK_ERR_SYSTEM, "cannot make memory for batches (memfd_create)");
+        _exit(0);
+    }
+    int how;
+    CHECK(waitpid(child, &how, 0) == child && WIFEXITED(how));
+    CHECK_MSG(WEXITSTATUS(how) == 0 || WEXITSTATUS(how) == 77, "without memfd: %x", (unsigned)how);
     stk_options_deinit(&options);
 }
 
@@ -555,8 +636,8 @@ static void an_engine_by_hand_takes_only_its_configuration(void)
 
 static void an_engine_ends_after_its_last_client_and_leaves_nothing(void)
 {
-    static const char *const runs[] = {"ranks-1", "ranks-2", "ranks-4", "readers", "fields", "whole", "close", "keep", "slow", "gaps", "differs",
-                                       "broken", "eval", "rewind", "fork", "private", "cpus", "steady"};
+    static const char *const runs[] = {"ranks-1", "ranks-2", "ranks-4", "readers", "fields", "whole", "close", "keep", "slow", "idle", "gaps", "changed", "differs",
+                                       "broken", "memfd", "eval", "rewind", "fork", "private", "cpus", "steady"};
     stk_options options = one_rank("last", "");
     stk_client *client = served_open(&options, "last", 0, 1, 1, NULL);
     stk_client_close(&client);
@@ -570,7 +651,7 @@ int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(every_rank_gets_what_it_gets_in_process), TEST(readers_of_a_rank_read_the_same_slots_at_different_times),
               TEST(a_reader_may_take_some_fields_which_lie_in_the_arena), TEST(all_that_belongs_to_a_batch_comes_along),
-              TEST(batches_outlive_client_and_engine), TEST(more_than_keep_is_an_error_and_no_hang), TEST(a_slow_reader_is_named),
+              TEST(batches_outlive_client_and_engine), TEST(more_than_keep_is_an_error_and_no_hang), TEST(a_slow_reader_is_named), TEST(a_rank_that_is_not_read_is_named), TEST(what_changed_under_a_run_is_told), TEST(without_memory_to_share_it_says_so),
               TEST(ranks_of_a_machine_may_have_gaps_between_them),
               TEST(what_differs_from_the_others_is_refused_and_named), TEST(what_cannot_be_opened_is_told_as_in_process),
               TEST(evaluation_comes_from_the_same_engine), TEST(a_rewind_goes_to_where_the_client_was_opened),
