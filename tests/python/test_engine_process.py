@@ -94,6 +94,34 @@ def test_who_asks_for_labels_touches_no_pixels(load, run_name):
     assert pixels > 2 << 20 and touched[0] < pixels / 8 and touched[1] >= pixels, (pixels, touched)
 
 
+def arena_place(address, nbytes):
+    """Which arena holds these bytes, and where in it: whoever maps it."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        for line in maps:
+            if "memfd:stoker-arena" in line:
+                ends, _, offset, _, inode = line.split()[:5]
+                first, end = (int(number, 16) for number in ends.split("-"))
+                if first <= address and address + nbytes <= end:
+                    return inode, int(offset, 16) + address - first
+    return None
+
+
+@pytest.mark.parametrize("options", [{"layout": "padded"}, {"layout": "flat"}, {"layout": "packed", "row_tokens": 2048},
+                                     {"layout": "flat", "targets": "shifted"}, {"pixels": "float32"}], ids=lambda options: " ".join(map(str, options.values())))
+def test_readers_of_a_rank_see_pixels_where_they_were_made(load, run_name, options):
+    """Each maps the arena at an address of its own; behind both are the same bytes."""
+    readers = [load(run=run_name, readers=2, **options) for _ in range(2)]
+    name, places, seen = "pixel_values" if "pixels" in options else "pixel_bytes", set(), 0
+    for batches in zip(*readers):
+        fields = [batch.field(name) for batch in batches if name in batch]
+        if fields:
+            place, same = (arena_place(field.address, field.nbytes) for field in fields)
+            assert place is not None and place == same and fields[0].address != fields[1].address
+            places.add(place)
+            seen += 1
+    assert seen > 1 and len({inode for inode, _ in places}) == 1 and len(places) > 1
+
+
 def test_a_killed_engine_changes_nothing(load, run_name, whole):
     loader, got = load(run=run_name), []
     for batch in loader:
