@@ -1,4 +1,4 @@
-/* sample.h - one sample as the model will see it: `stoker show`. */
+/* sample.h - one sample as the model will see it (`stoker show`), and as other software would have to be told it. */
 #ifndef STOKER_SAMPLE_H
 #define STOKER_SAMPLE_H
 
@@ -26,6 +26,10 @@ typedef struct stk_sample_info {
     const int64_t *position_ids;                           /* 3 x token_count */
     size_t token_count;
     size_t image_count;
+    const char *record; /* as it stands in the manifest: JSON */
+    size_t record_bytes;
+    const char *messages; /* JSON of {"messages": [...], "tools": [...]} as chat templates take it.  `content` is a text, or parts of
+                             {"type": "text", "text": ...} and {"type": "image", "image": ADDRESS} */
 } stk_sample_info;
 
 STK_API void stk_sample_info_get(const stk_sample_view *view, stk_sample_info *info);

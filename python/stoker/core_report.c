@@ -1,4 +1,4 @@
-/* core_report.c - what the index, a plan and the metrics say, as the dicts that the commands print with --json; what pixels mean. */
+/* core_report.c - what the index, a plan and the metrics say, as the dicts that the commands print with --json; what pixels mean; one sample. */
 #include "core.h"
 
 /* --- dicts --- */
@@ -303,7 +303,55 @@ static PyObject *core_pixel_values(PyObject *module, PyObject *arguments)
     return Py_BuildValue("(IN)", values.temporal, PyBytes_FromStringAndSize((const char *)values.value, sizeof values.value));
 }
 
+/* --- one sample --- */
+
+static PyObject *sample_images(const stk_sample_view *view, size_t count)
+{
+    PyObject *const images = PyList_New(0);
+    bool done = images != NULL;
+    for (size_t i = 0; done && i < count; i++) {
+        stk_sample_image image;
+        stk_sample_image_at(view, i, &image);
+        done = append(images, Py_BuildValue("{sNs(LLL)sy#sN}", "address", core_text(image.address), "grid", (long long)image.grid[0],
+                                            (long long)image.grid[1], (long long)image.grid[2], "rgb", image.rgb,
+                                            (Py_ssize_t)image.width_px * image.height_px * 3, "fault", core_text(image.fault)));
+    }
+    return finish(images, done);
+}
+
+static PyObject *sample(const stk_sample_view *view)
+{
+    stk_sample_info info;
+    stk_sample_info_get(view, &info);
+    const Py_ssize_t ids = (Py_ssize_t)(info.token_count * sizeof *info.input_ids);
+    return Py_BuildValue("{sNsNsKsy#sNsy#sy#sy#sN}", "id", core_text(info.id), "file", core_text(info.file), "line", NUM(info.line), "record",
+                         info.record, (Py_ssize_t)info.record_bytes, "messages", core_text(info.messages), "rendered", info.rendered,
+                         (Py_ssize_t)info.rendered_bytes, "input_ids", info.input_ids, ids, "labels", info.labels, ids, "images",
+                         sample_images(view, info.image_count));
+}
+
+static PyObject *core_sample(PyObject *module, PyObject *arguments)
+{
+    PyObject *config, *pairs, *said = NULL;
+    const char *split, *id;
+    if (!PyArg_ParseTuple(arguments, "OOss:sample", &config, &pairs, &split, &id)) return NULL;
+    stk_options options = STK_OPTIONS_INIT;
+    if (!core_read_options(&options, config, pairs, split)) return NULL;
+    stk_error err;
+    stk_sample_view *view = NULL;
+    core_listener listener = {.call = Py_None, .away = PyEval_SaveThread()};
+    const stk_index_progress progress = {.report = core_report_index, .context = &listener};
+    const stk_status status = stk_sample_open(&view, &options, id, &progress, &err);
+    PyEval_RestoreThread(listener.away);
+    if (status == STK_OK) said = sample(view);
+    else if (!PyErr_Occurred()) core_raise(&err);
+    stk_sample_close(&view);
+    stk_options_deinit(&options);
+    return said;
+}
+
 PyMethodDef core_report_methods[] = {{"index", core_index, METH_VARARGS, NULL},
                                      {"plan", core_plan, METH_VARARGS, NULL},
                                      {"pixel_values", core_pixel_values, METH_VARARGS, NULL},
+                                     {"sample", core_sample, METH_VARARGS, NULL},
                                      {0}};

@@ -9,43 +9,34 @@
 Rows a step, length and epochs are those of TrainingArguments; a configuration may repeat them, and is refused where it says otherwise.
 Trainer's checkpoints hold the place in the data (``stoker.state``), on any number of processes.
 
-With Accelerate: ``stoker.torch.Loader("stoker.yaml", **stoker.hf.ranks())``.  docs/huggingface.md has both.
+Accelerate takes a ``stoker.torch.Loader`` as it is (docs/huggingface.md).
 
-Not here: tensors (torch.py); whether Stoker makes what the checkpoint's own processor makes (_hf_check.py).
+``stoker.hf.check(processor, "stoker.yaml")``, or ``python -m stoker.hf check stoker.yaml``, prints where Stoker and a processor part.
+
+Not here: tensors (torch.py); how the two are compared (_hf_check.py).
 """
 from __future__ import annotations
 
+import argparse
 import collections
 import math
 import os
-import socket
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
-from accelerate import PartialState
-from accelerate.utils import gather_object
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from . import _loader, torch
 from ._batch import State
+from ._hf_check import Difference as Difference, Report as Report, check as check
 from ._options import Config, options
 
 STATE_FILE = "stoker.state"
 KEPT_STATES = 64    # of the last steps: more than any trainer takes ahead
 HELD = 2            # Trainer holds the micro-batches of two steps
-
-
-def ranks() -> dict[str, Any]:
-    """Which of how many processes this is, as Accelerate has it: ``rank``, ``world_size`` and ``node_ranks`` of a loader.
-
-    All processes call it.  Each is a data-parallel rank: tensor, context and sequence parallel siblings are not told apart.
-    """
-    here = PartialState()
-    hosts = gather_object([socket.gethostname()])
-    return {"rank": here.process_index, "world_size": here.num_processes,
-            "node_ranks": [rank for rank, host in enumerate(hosts) if host == hosts[here.process_index]]}
 
 
 # --- what TrainingArguments say ---
@@ -202,7 +193,7 @@ class _Source:
     def __init__(self, config: Config, given: Mapping[str, Any], args: Any) -> None:
         _refuse_unfit(args)
         self._config, self._device = config, args.device     # asking for the device begins the process group
-        self._place = ranks()
+        self._place = torch.ranks()
         self._end = args.max_steps, args.num_train_epochs
         self.state: State | None = None
         self.train: torch.Loader | None = None
@@ -330,3 +321,24 @@ class TrainerMixin:
             folder = get_last_checkpoint(self.args.output_dir)  # type: ignore[attr-defined]
         self._source.state = _read(folder) if folder else None
         return super().train(resume_from_checkpoint, *arguments, **more)  # type: ignore[misc]
+
+
+# --- the command ---
+
+def main() -> int:
+    """``python -m stoker.hf check CONFIG``."""
+    from transformers import AutoProcessor
+    parser = argparse.ArgumentParser(prog="python -m stoker.hf", description="Does Stoker make what the checkpoint's own processor makes?")
+    parser.add_argument("verb", choices=["check"])
+    parser.add_argument("config")
+    parser.add_argument("--samples", type=int, default=8, metavar="N")
+    parser.add_argument("--images", choices=["path", "pil"], default="path", help="as transformers loads a path, or as Pillow opens a file")
+    parser.add_argument("--processor", metavar="FOLDER", help="default: the configuration's model")
+    given = parser.parse_args()
+    model = given.processor or os.path.join(os.path.dirname(os.path.abspath(given.config)), str(_read_top(given.config).get("model", "")))
+    report = check(AutoProcessor.from_pretrained(model), given.config, n=given.samples, images=given.images)
+    return 0 if report else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -29,6 +29,7 @@ struct stk_sample_view {
     stk_text_scratch *text;
     stk_image_scratch *image;
     stk_tokens tokens;
+    char *messages; /* of jansson's allocator */
     stk_pool pool;
     stk_batch_form form;
     stk_recipe recipe;
@@ -90,6 +91,65 @@ static stk_status find(stk_sample_view *v, const char *id, stk_error *err)
     return stk_fail(err, STK_ERR_USAGE, "no data set of this name: %.90s: write SET/ID, or SET#LINE", id);
 }
 
+/* --- messages --- */
+
+static json_t *text_of(stk_str text)
+{
+    return json_stringn_nocheck(text.data, text.size_bytes);
+}
+
+static json_t *part_of(const stk_sample *sample, const stk_turn_part *part)
+{
+    static const char *const kinds[] = {[STK_MEDIA_IMAGE] = "image", [STK_MEDIA_VIDEO] = "video", [STK_MEDIA_AUDIO] = "audio"};
+    if (part->kind == STK_PART_TEXT) return json_pack("{s:s, s:o}", "type", "text", "text", text_of(part->text));
+    const stk_media_ref *const media = &sample->media[part->media_index];
+    return json_pack("{s:s, s:o}", "type", kinds[media->kind], kinds[media->kind], text_of(media->address));
+}
+
+/* A text where it is one; parts where there are several, or media. */
+static json_t *content_of(const stk_sample *sample, const stk_turn *turn)
+{
+    if (turn->part_count == 0) return json_string("");
+    if (turn->part_count == 1 && turn->part[0].kind == STK_PART_TEXT) return text_of(turn->part[0].text);
+    json_t *const parts = json_array();
+    for (size_t i = 0; i < turn->part_count; i++)
+        if (json_array_append_new(parts, part_of(sample, &turn->part[i]))) return json_decref(parts), NULL;
+    return parts;
+}
+
+static json_t *calls_of(const stk_turn *turn)
+{
+    json_t *const calls = json_array();
+    for (size_t i = 0; i < turn->call_count; i++)
+        if (json_array_append_new(calls, json_pack("{s:s, s:{s:o, s:O}}", "type", "function", "function", "name", text_of(turn->call[i].name),
+                                                   "arguments", turn->call[i].arguments)))
+            return json_decref(calls), NULL;
+    return calls;
+}
+
+static json_t *message_of(const stk_sample *sample, const stk_turn *turn)
+{
+    static const char *const roles[] = {
+        [STK_ROLE_SYSTEM] = "system", [STK_ROLE_USER] = "user", [STK_ROLE_ASSISTANT] = "assistant", [STK_ROLE_TOOL] = "tool"};
+    json_t *const message = json_pack("{s:s, s:o}", "role", roles[turn->role], "content", content_of(sample, turn));
+    int failed = message == NULL;
+    if (!failed && turn->reasoning.data) failed = json_object_set_new(message, "reasoning_content", text_of(turn->reasoning));
+    if (!failed && turn->call_count) failed = json_object_set_new(message, "tool_calls", calls_of(turn));
+    return failed ? json_decref(message), NULL : message;
+}
+
+static stk_status write_messages(stk_sample_view *v, stk_error *err)
+{
+    json_t *const all = json_pack("{s:[]}", "messages");
+    int failed = all == NULL;
+    for (size_t i = 0; !failed && i < v->sample.turn_count; i++)
+        failed = json_array_append_new(json_object_get(all, "messages"), message_of(&v->sample, &v->sample.turn[i]));
+    if (!failed && v->sample.tools) failed = json_object_set(all, "tools", (json_t *)v->sample.tools);
+    v->messages = failed ? NULL : json_dumps(all, JSON_COMPACT);
+    json_decref(all);
+    return v->messages ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: the messages of a sample");
+}
+
 /* --- text --- */
 
 static stk_status encode(stk_sample_view *v, stk_error *err)
@@ -100,6 +160,7 @@ static stk_status encode(stk_sample_view *v, stk_error *err)
     const stk_str record = {(const char *)v->record.data, v->record.size_bytes};
     STK_TRY(stk_record_parse(&v->sample, &set->rules->record, record, &reason, err));
     stk_run_sample_id(v->run, v->set_index, v->record_index, v->sample.id, v->id);
+    STK_TRY(write_messages(v, err));
     return stk_text_encode(&v->tokens, v->run->tokenizer, set->chat_template, &set->rules->text, &v->sample, v->text, &reason, err);
 }
 
@@ -292,7 +353,8 @@ void stk_sample_info_get(const stk_sample_view *v, stk_sample_info *info)
                               .rendered_bytes = v->tokens.rendered.size_bytes, .input_ids = field(v, STK_FIELD_INPUT_IDS),
                               .labels = field(v, STK_FIELD_LABELS), .mm_token_type_ids = field(v, STK_FIELD_MM_TOKEN_TYPE_IDS),
                               .position_ids = field(v, STK_FIELD_POSITION_IDS), .token_count = v->recipe.token_count,
-                              .image_count = v->recipe.media_count};
+                              .image_count = v->recipe.media_count, .record = (const char *)v->record.data, .record_bytes = v->record.size_bytes,
+                              .messages = v->messages};
 }
 
 void stk_sample_token(const stk_sample_view *v, size_t at, const char **bytes, size_t *size_bytes)
@@ -315,6 +377,7 @@ void stk_sample_close(stk_sample_view **out)
     for (uint32_t k = 0; v->images && k < v->recipe.media_count; k++) stk_free(v->images[k].rgb);
     stk_free(v->images);
     stk_free(v->slot);
+    free(v->messages);
     stk_image_scratch_destroy(v->image);
     stk_text_scratch_destroy(v->text);
     stk_buffer_deinit(&v->record);

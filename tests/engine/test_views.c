@@ -124,6 +124,26 @@ static void a_sample_that_is_not_there_is_named(void)
     stk_sample_close(&view);
 }
 
+/* The same conversation as other software takes it: a text where it is one, parts where there are media. */
+static void a_sample_has_its_messages(void)
+{
+    setup();
+    stk_sample_view *view = NULL;
+    stk_sample_info info;
+    stk_error err;
+    CHECK_OK(stk_sample_open(&view, &options, "set#4", NULL, &err), err);
+    stk_sample_info_get(view, &info);
+    CHECK_STR(info.messages, "{\"messages\":[{\"role\":\"user\",\"content\":\"What is 3 plus one?\"},{\"role\":\"assistant\",\"content\":\"It is 4.\"},"
+                             "{\"role\":\"user\",\"content\":\"Sure?\"},{\"role\":\"assistant\",\"content\":\"Quite.\"}]}");
+    CHECK(info.record_bytes > 0 && info.record[0] == '{');
+    stk_sample_close(&view);
+    CHECK_OK(stk_sample_open(&view, &options, "set#1", NULL, &err), err);
+    stk_sample_info_get(view, &info);
+    CHECK(info.image_count > 0);
+    CHECK_HAS(info.messages, "\"content\":[{\"type\":\"image\",\"image\":\"/");
+    stk_sample_close(&view);
+}
+
 /* --- media in records --- */
 
 static size_t write_base64(char *to, const uint8_t *from, size_t size)
@@ -225,6 +245,6 @@ static void a_stated_size_is_held_against_the_picture(void)
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(the_counts_of_a_plan_are_those_of_its_run),
-              TEST(a_sample_is_shown_as_it_stands_in_its_batch), TEST(a_sample_that_is_not_there_is_named),
+              TEST(a_sample_is_shown_as_it_stands_in_its_batch), TEST(a_sample_that_is_not_there_is_named), TEST(a_sample_has_its_messages),
               TEST(a_picture_may_stand_in_its_record), TEST(a_stated_size_is_held_against_the_picture));
 }

@@ -7,7 +7,6 @@ import torch
 from accelerate import Accelerator
 from hf_run import tiny_model
 
-import stoker.hf
 import stoker.torch
 
 STEPS, SAVED, ACCUMULATION = 4, 2, 2
@@ -22,11 +21,11 @@ def main(out, config):
     torch.set_num_threads(1)
     out, config = pathlib.Path(out), pathlib.Path(config)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=ACCUMULATION)
-    loader = stoker.torch.Loader(config, **stoker.hf.ranks(), batch=4, micro_batch=1, filler_image=True)   # DDP waits for the vision tower's gradients
+    loader = stoker.torch.Loader(config, **stoker.torch.ranks(), batch=4, micro_batch=1, filler_image=True)   # DDP waits for the vision tower's gradients
     model = tiny_model(config)
     model, optimizer, prepared = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loader)
     accelerator.register_for_checkpointing(prepared)
-    told = {"same": prepared is loader, "node_ranks": stoker.hf.ranks()["node_ranks"], "rows": [], "patches": [], "updates": 0}
+    told = {"same": prepared is loader, "node_ranks": stoker.torch.ranks()["node_ranks"], "rows": [], "patches": [], "updates": 0}
     for batch in prepared:
         with accelerator.accumulate(model):
             accelerator.backward(model(**batch).loss)
