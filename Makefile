@@ -37,6 +37,7 @@ help:
 	@echo 'make test-ray    engines on a Ray cluster (part of test-all)'
 	@echo 'make test-gpu    pixels, pinned memory and streams on a CUDA device (GPU_PYTHON names an interpreter with torch for it)'
 	@echo 'make wheels      wheels of the Python package in $(BUILD)/wheels/, for each CPython from 3.10 to 3.13 that is there, tested'
+	@echo 'make test-wheel-tree  such a wheel in a minimal Debian without the libraries that it brings (root)'
 	@echo 'make bench       images and samples a second beside the reference processor and an expert pipeline'
 	@echo 'make bench-s3    objects a second from a store 30 ms away, beside other clients'
 	@echo 'make bench-talk  batches of 256 from that store: serial, parallel and prefetched, beside a serial loader in Python'
@@ -146,14 +147,19 @@ test-ray: build
 	OMP_NUM_THREADS=1 STK_BUILD=$(abspath $(BUILD)) $(TRAIN) -m pytest -q -p no:cacheprovider tests/ray
 
 # PYTHONS: the interpreters; test-wheel takes one.
-PYTHONS ?= python3.10 python3.11 python3.12 python3.13
-.PHONY: wheels test-wheel
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.13t
+.PHONY: wheels test-wheel test-wheel-tree
 wheels: build
 	@tools/install-deps wheel
 	STK_BUILD=$(abspath $(BUILD)) tools/make-wheels $(BUILD)/wheels $(PYTHONS)
 
 test-wheel:
 	$(MAKE) wheels PYTHONS=python3
+
+# As root, and some minutes: not part of test-all.
+test-wheel-tree: test-wheel
+	@tools/install-deps tree
+	tools/test-wheel-tree $(BUILD)/wheels
 
 # --- bench, fuzz, format, sample ---
 

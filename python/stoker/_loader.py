@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import operator
 import os
 import sysconfig
 import time
@@ -108,7 +109,7 @@ class Loader:
         self._split, self._rank, self._world = split, rank, world_size
         self._pixel_rule = PixelRule(self._file, self._pairs, split)
         name_command()
-        self._attach = (run, own_name() if world_size == 1 and readers == 1 else None, tuple(node_ranks or ()), readers,
+        self._attach = (run, own_name() if world_size == 1 and readers == 1 else None, () if node_ranks is None else tuple(map(operator.index, node_ranks)), readers,
                         None if fields is None else tuple(fields))
         self._progress = progress
         self._open(state_text(state), allow_changes)

@@ -55,6 +55,14 @@ bool stk_meeting_launcher_run(char run[STK_RUN_NAME_MAX + 1])
     return true;
 }
 
+/* Schedulers hand on the variable of the machine that a job was sent from, and on this one nobody has made the folder. */
+static const char *runtime_folder(void)
+{
+    struct stat info;
+    const char *const folder = environment("XDG_RUNTIME_DIR");
+    return folder && stat(folder, &info) == 0 && S_ISDIR(info.st_mode) ? folder : NULL;
+}
+
 static stk_status check_folder(const char *folder, stk_error *err)
 {
     struct stat info;
@@ -71,7 +79,7 @@ stk_status stk_meeting_find(stk_meeting *meeting, const char *run, stk_error *er
     if (!is_run_name(run))
         return stk_fail(err, STK_ERR_USAGE, "\"%.80s\" cannot name a run: 1 to %d letters, digits, '.', '_' and '-', no dot in front", run,
                         STK_RUN_NAME_MAX);
-    const char *const runtime = environment("XDG_RUNTIME_DIR");
+    const char *const runtime = runtime_folder();
     stk_meeting m = {0};
     const int length = runtime ? snprintf(m.folder, sizeof m.folder, "%s/stoker", runtime)
                                : snprintf(m.folder, sizeof m.folder, "/tmp/stoker-%u", (unsigned)geteuid());

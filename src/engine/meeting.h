@@ -1,6 +1,6 @@
 /* meeting.h - where the processes of a run meet on a machine: a private folder, and in it a socket, a lock and a log of each run.
  *
- *     XDG_RUNTIME_DIR/stoker or /tmp/stoker-UID    0700, ours, or refused
+ *     XDG_RUNTIME_DIR/stoker, or /tmp/stoker-UID where that is no folder    0700, ours, or refused
  *         RUN.sock     the engine listens here
  *         RUN.lock     held (flock) while an engine is started or ends
  *         RUN.log      its stderr

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 
@@ -35,13 +36,12 @@ def engine_of(run_name):
 
 
 def arenas():
-    """What this process has mapped of engines' memory: (first address, behind the last, inode, bytes that were looked at), in the order of smaps."""
+    """What this process has mapped of other processes' memory, read-only: [first address, behind the last, inode, bytes that were looked at]."""
     found = []
     for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
         if words := re.match(r"([0-9a-f]+)-([0-9a-f]+) (....) \S+ \S+ (\d+)", line):
-            ours = "stoker-arena" in line
+            ours = "stoker-arena" in line and words[3].startswith("r--")
             if ours:
-                assert words[3].startswith("r--"), line
                 found.append([int(words[1], 16), int(words[2], 16), int(words[4]), 0])
         elif ours and line.startswith("Rss:"):
             found[-1][3] = 1024 * int(line.split()[1])
@@ -155,6 +155,32 @@ def test_who_asks_for_something_else_is_refused(package, load, run_name):
     with pytest.raises(package.Error):
         load(1, 2, run=run_name)
     assert next(loader).step == 0
+
+
+def test_a_rank_may_go_back_to_what_is_gone(package, load, run_name, config, index_dir):
+    """The other one goes on where it is."""
+    wanted = [[], []]
+    for rank, got in enumerate(wanted):
+        with package.Loader(config, rank, 2, index_dir=index_dir, engine="inprocess", workers=2, memory="256MiB") as alone:
+            got += digests(alone)
+    loaders, got, state = [load(rank, 2, run=run_name, node_ranks=[0, 1]) for rank in (0, 1)], [[], []], None
+    for step in range(9):
+        for loader, mine in zip(loaders, got):
+            mine.append(next(loader).digest())
+        if step == 2:
+            state = loaders[0].state_dict()
+    loaders[0].load_state_dict(state)
+    assert [next(loaders[0]).digest() for _ in range(6)] == wanted[0][3:9]
+    assert [[*mine, next(loader).digest()] for loader, mine in zip(loaders, got)] == [one[:10] for one in wanted]
+
+
+def test_processes_of_a_job_find_their_engine_by_the_launchers_id(load, monkeypatch):
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    monkeypatch.setenv("SLURM_JOB_ID", str(os.getpid()))
+    monkeypatch.setenv("SLURM_STEP_ID", "3")
+    loaders = [load(rank, 5, node_ranks=np.array([4, 1])) for rank in (1, 4)]
+    assert engine_of(f"slurm-{os.getpid()}-3")
+    assert [next(loader).rank for loader in loaders] == [1, 4]
 
 
 def test_what_is_no_name_of_an_engine_is_refused(package, load, run_name, monkeypatch):
