@@ -284,8 +284,11 @@ stk_status stk_client_next(stk_client *c, stk_batch **out, stk_ns timeout_ns, st
     *out = NULL;
     STK_TRY(check_client(c, err));
     const uint32_t held = stk_link_out(c->link) - (c->arrived != NULL);
-    if (held > c->keep)
-        return stk_fail(err, STK_ERR_KEEP, "rank %u holds %u batches, and keep is %u: release some, or raise keep", c->hello.rank, held, c->keep);
+    if (held > c->keep) {
+        (void)stk_fail(err, STK_ERR_KEEP, "rank %u holds %u batches, and keep is %u: release some, or raise keep", c->hello.rank, held, c->keep);
+        stk_error_stage(err, STK_STAGE_DELIVER);
+        return STK_ERR_KEEP;
+    }
     const stk_ns now = stk_now();
     const stk_status status = next(c, timeout_ns > STK_FOREVER - now ? STK_FOREVER : now + timeout_ns);
     if (status < 0 && err) *err = c->error;

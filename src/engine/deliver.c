@@ -334,7 +334,9 @@ static stk_status end_wait(stk_reader *reader, bool there, stk_ns waited_ns, stk
         return reader->failed = lane->failed;
     }
     if (reader->waited_ns < lane->timeout_ns) return STK_AGAIN;
-    return reader->failed = fail_waiting(reader, reader->waited_ns, &reader->error);
+    reader->failed = fail_waiting(reader, reader->waited_ns, &reader->error);
+    stk_error_stage(&reader->error, STK_STAGE_DELIVER);
+    return reader->failed;
 }
 
 /* What a call says before anything else, when a reader is of another process or has failed. */
@@ -369,10 +371,12 @@ stk_status stk_reader_next(stk_reader *reader, stk_batch **out, stk_ns timeout_n
         status = end_wait(reader, there, stk_now() - start, out);
     }
     pthread_mutex_unlock(&home->lock);
-    if (status == STK_ERR_KEEP)
-        return stk_fail(err, status, "rank %u holds %u batches, and keep is %u: release some, or raise keep",
-                        reader->rank, held, lane->keep);
-    if (status < 0 && err) *err = reader->error;
+    if (status == STK_ERR_KEEP) {
+        (void)stk_fail(err, status, "rank %u holds %u batches, and keep is %u: release some, or raise keep", reader->rank, held, lane->keep);
+        stk_error_stage(err, STK_STAGE_DELIVER);
+    } else if (status < 0 && err) {
+        *err = reader->error;
+    }
     return status;
 }
 

@@ -17,7 +17,7 @@ static void note_changes(const stk_lane *lane, const stk_state *state, stk_state
 }
 
 /* Where a state stands in this run: step and micro-batch of it.  *changed: under options that differ, which it allows. */
-static stk_status find_step(const stk_lane *lane, const stk_state *state, uint64_t *step, uint32_t *micro, bool *changed, stk_error *err)
+static stk_status look_for_step(const stk_lane *lane, const stk_state *state, uint64_t *step, uint32_t *micro, bool *changed, stk_error *err)
 {
     const stk_plan *const plan = lane->run->plan;
     const uint32_t world = lane->engine->ranks.world;
@@ -61,6 +61,13 @@ static stk_status find_step(const stk_lane *lane, const stk_state *state, uint64
         return stk_fail(err, STK_ERR_STATE, "the state names micro-batch %u, and a step has %u", state->micro, micros);
     *micro = state->micro;
     return STK_OK;
+}
+
+static stk_status find_step(const stk_lane *lane, const stk_state *state, uint64_t *step, uint32_t *micro, bool *changed, stk_error *err)
+{
+    const stk_status status = look_for_step(lane, state, step, micro, changed, err);
+    if (status < 0) stk_error_stage(err, STK_STAGE_STATE);
+    return status;
 }
 
 /* Where the run starts: the beginning, or after a state. */

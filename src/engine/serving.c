@@ -228,6 +228,7 @@ stk_status stk_seat_next(stk_seat *seat, stk_batch **out, stk_error *err)
     if (!seat->asked_ns) seat->asked_ns = stk_now();
     const stk_status status = fetch(seat, err);
     if (status != STK_AGAIN) seat->asked_ns = 0;
+    if (status == STK_ERR_TIMEOUT) stk_error_stage(err, STK_STAGE_DELIVER);
     rank->serving->spoiled |= status < 0;
     if (status != STK_OK) return status;
     stk_batch *const batch = rank->batch[seat->at - (rank->next - rank->there)];

@@ -214,7 +214,7 @@ def test_keep_counts_batches_and_what_is_left_of_them(package, load):
     second = next(loader)
     with pytest.raises(package.SetupError, match="keep") as said:
         next(loader)
-    assert said.value.status == package.Status.ERR_KEEP
+    assert said.value.status == package.Status.ERR_KEEP and said.value.stage == "deliver"
     first.release()                             # the array still holds it
     with pytest.raises(package.SetupError):
         next(loader)

@@ -115,7 +115,7 @@ def test_a_state_of_another_run_is_refused_unless_allowed(package, load):
     state = loader.state_dict()
     with pytest.raises(package.StateError, match="seed was 1 and is 2") as said:
         load(state=state, seed=2)
-    assert said.value.status is package.Status.ERR_STATE
+    assert said.value.status is package.Status.ERR_STATE and said.value.stage == "state"
     assert next(load(state=state, seed=2, allow_changes=["seed"])).step == 5
     for wrong, kind in (({"other": "x"}, TypeError), ([3], TypeError), ("no state", package.StateError)):
         with pytest.raises(kind):
@@ -245,7 +245,7 @@ def test_waiting_for_ever_ends_by_the_option_timeout(package, held, engine):
     with package.Loader(held.config, timeout="1 s", engine=engine) as loader:
         with pytest.raises(package.WaitError, match="sample|wait") as said:
             next(loader)
-    assert isinstance(said.value, TimeoutError) and said.value.status is package.Status.ERR_TIMEOUT
+    assert isinstance(said.value, TimeoutError) and said.value.status is package.Status.ERR_TIMEOUT and said.value.stage == "deliver"
 
 
 def test_close_ends_the_wait_of_another_thread(package, held):
