@@ -39,6 +39,7 @@ from ._options import Config, options as table
 WITHOUT_PIXELS = ("attention_mask", "cu_seqlens", "cu_seqlens_padded", "image_grid_thw", "image_offsets", "input_ids", "labels", "loss_mask",
                   "max_seqlen", "position_ids")
 STATE_FILES = "train_dataloader_dprank*.pt"
+KEEP_LEAST = 2      # the option's default
 _OF_TRAINING = ("data", "batch", "micro_batch", "steps", "epochs", "shuffle")
 
 Provider = Callable[..., tuple[Any, Any, Any]]
@@ -283,9 +284,9 @@ def keeping(said: Stated, micros: int, eval_micros: int, under_way: int, holds_s
     """
     kept: dict[str, Any] = {}
     if "keep" not in said.train:
-        kept["keep"] = micros if holds_step else min(micros, under_way)
+        kept["keep"] = max(KEEP_LEAST, micros if holds_step else min(micros, under_way))
     if eval_micros and "keep" not in (said.evaluation or {}):
-        kept["eval.keep"] = min(eval_micros, under_way)
+        kept["eval.keep"] = max(KEEP_LEAST, min(eval_micros, under_way))
     return kept
 
 
@@ -559,7 +560,7 @@ def provider(config: Config = None, *, run: str | None = None, allow_changes: It
             return expect_steps(open_one("eval", None), opening.eval_iters, "--eval-iters", "`eval`")
 
         train, valid = together(open_train), together(open_valid)
-        return (None if train is None else Reading(train, allow_changes=allow_changes),
+        return (None if train is None else Reading(train, allow_changes=(*allow_changes, "steps")),
                 None if valid is None else Reading(valid, opening.eval_iters * opening.eval_micros), None)
 
     give.is_distributed = True  # type: ignore[attr-defined]

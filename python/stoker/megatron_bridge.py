@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch as pytorch
 from megatron.bridge.data.base import DatasetBuildContext, DatasetProvider
 from megatron.bridge.training.utils.visual_inputs import GenericVisualInputs
+from megatron.bridge.utils.instantiate_utils import register_allowed_target_prefix
 from megatron.core import num_microbatches_calculator
 from megatron.core.process_groups_config import ProcessGroupCollection
 
@@ -26,23 +27,28 @@ from .megatron import (WITHOUT_PIXELS, Reading, Wanted, ending, expect_steps, fi
 
 VISUAL = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
 
+register_allowed_target_prefix(__name__)    # so that a configuration that Bridge has saved can be read
+
 
 class _Loader(torch.Loader):
     """Fields under the names of Bridge's steps."""
 
     def _finish(self, views: Views, lent: dict[str, Any], pinned: bool) -> torch.Batch:
-        packed: dict[str, Any] = {}
-        if "cu_seqlens" in lent:
-            longest = int(lent.pop("max_seqlen"))
-            packed = {"attention_mask": None, "total_tokens": lent["input_ids"].shape[1]}
-            for name in ("max_seqlen_q", "max_seqlen_kv"):
-                packed[name] = pytorch.tensor(longest, dtype=pytorch.int32)  # on the host, where Bridge wants it
+        longest = lent.pop("max_seqlen", None)
         batch = super()._finish(views, lent, pinned)
-        for ending_ in ("", "_padded"):
-            if "cu_seqlens" + ending_ in batch:
-                bounds = batch.pop("cu_seqlens" + ending_)
-                packed["cu_seqlens_q" + ending_] = packed["cu_seqlens_kv" + ending_] = bounds
-        batch.update(packed)
+        if longest is not None:
+            batch["max_seqlen"] = int(longest)      # stays on the host, where Bridge wants it
+        return batch
+
+    def next(self, timeout: float | None = None) -> torch.Batch:  # type: ignore[override]
+        """As ``stoker.torch.Loader.next``, which knows tensors at the top of the dict only: so they go to their places behind it."""
+        batch = super().next(timeout)
+        for padded in ("", "_padded"):
+            if "cu_seqlens" + padded in batch:
+                batch["cu_seqlens_q" + padded] = batch["cu_seqlens_kv" + padded] = batch.pop("cu_seqlens" + padded)
+        if "max_seqlen" in batch:
+            longest = pytorch.tensor(batch.pop("max_seqlen"), dtype=pytorch.int32)
+            batch.update(max_seqlen_q=longest, max_seqlen_kv=longest, total_tokens=batch["input_ids"].shape[1], attention_mask=None)
         batch["visual_inputs"] = GenericVisualInputs(**{name: batch.pop(name) for name in VISUAL if name in batch})
         return batch
 

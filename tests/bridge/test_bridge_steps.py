@@ -13,6 +13,8 @@ import bridge_on_cpu  # noqa: E402
 from megatron.bridge.data.base import DatasetBuildContext  # noqa: E402
 from megatron.bridge.data.packing.in_batch import build_mcore_thd_sequence_batch_from_rows  # noqa: E402
 from megatron.bridge.training import checkpointing  # noqa: E402
+from megatron.bridge.training.utils.config_utils import _ConfigContainerBase  # noqa: E402
+from megatron.bridge.utils.instantiate_utils import instantiate  # noqa: E402
 from megatron.core.rerun_state_machine import RerunDataIterator  # noqa: E402
 
 import stoker  # noqa: E402
@@ -116,6 +118,23 @@ def test_vlm_step_takes_packed_rows(build, load):
         assert int(loss_of(losses)[1]) == wanted.loss_tokens
 
 
+def test_a_stream_that_copies_sees_every_tensor(build, monkeypatch):
+    """stoker.torch.Loader tells the device of the tensors at the top of its dict: none lies deeper by then, none is of the host."""
+    given, staged = stoker.torch.Loader.next, []
+
+    def watched(self, timeout=None):
+        batch = given(self, timeout)
+        staged.append(dict(batch))
+        return batch
+
+    monkeypatch.setattr(stoker.torch.Loader, "next", watched)
+    _, train, *_ = build(2, 1, 4, layout="packed", window=64, segment_multiple=8)
+    final = next(train)
+    assert {name: type(value) for name, value in staged[0].items() if not isinstance(value, torch.Tensor)} == {"max_seqlen": int}
+    top = {id(value) for value in staged[0].values()}
+    assert id(final["visual_inputs"].pixel_values) in top and id(final["cu_seqlens_q_padded"]) in top and id(final["max_seqlen_q"]) not in top
+
+
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_packed_rows_are_those_of_bridges_own_packer(build, sample, multiple):
     names = ("input_ids", "labels", "loss_mask", "position_ids")
@@ -165,6 +184,11 @@ def test_bridges_files_keep_the_state_and_more_ranks_get_theirs(build, tmp_path,
     later = types.SimpleNamespace(**{**vars(groups), "dp": types.SimpleNamespace(rank=lambda: 2, size=lambda: 3)})
     checkpointing.maybe_load_dataloader_state(RerunDataIterator(other), 2, str(tmp_path), pg_collection=later)
     assert all(torch.equal(next(other)["input_ids"], each) for each in wanted)
+
+
+def test_a_configuration_is_saved_and_read(sample):
+    dataset = stoker.megatron_bridge.Dataset(config=str(sample), seq_length=LENGTH, dtype="bfloat16", options={"eval.seed": 3, "limits": {"json_depth": 8}})
+    assert instantiate(_ConfigContainerBase._convert_value_to_dict(dataset)) == dataset
 
 
 def test_what_bridge_decides_is_not_decided_by_the_file(build):

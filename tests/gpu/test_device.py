@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("stoker._core")
 import stoker        # noqa: E402
+import stoker.megatron  # noqa: E402
 import stoker.torch  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")]
@@ -55,6 +56,13 @@ def test_a_run_on_the_device_is_that_on_the_cpu(load, options, pin, pixels):
         same(batch, wanted)
         assert (batch.step, batch.state) == (wanted.step, wanted.state)
     assert loader.state_dict() == kept[-1].state
+
+
+@pytest.mark.parametrize("options", [LAYOUTS[0], LAYOUTS[2]], ids=lambda options: options["layout"])
+def test_a_batch_for_megatron_is_that_on_the_cpu(load, options):
+    options = {"kind": stoker.megatron._Loader, "masks": True, "targets": "shifted", "positions": "plain", **options}
+    for batch, wanted in zip(list(load(device="cuda", **options)), load(device="cpu", **options), strict=True):
+        same(batch, wanted)
 
 
 def test_a_busy_device_gets_each_batch_whole(load):

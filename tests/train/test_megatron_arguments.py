@@ -5,6 +5,8 @@ import types
 
 import pytest
 
+from hf_fixtures import package, sample  # noqa: F401
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("stoker._core")
 from stoker import megatron  # noqa: E402
@@ -119,7 +121,7 @@ def test_what_is_not_supported_is_refused_in_words(name, value, words):
 def test_keep_follows_from_what_the_trainer_holds():
     said = megatron.Stated({}, {}, {})
     assert megatron.keeping(said, 8, 4, 3, True) == {"keep": 8, "eval.keep": 3}
-    assert megatron.keeping(said, 8, 0, 3, False) == {"keep": 3} and megatron.keeping(said, 2, 2, 3, False) == {"keep": 2, "eval.keep": 2}
+    assert megatron.keeping(said, 8, 0, 3, False) == {"keep": 3} and megatron.keeping(said, 1, 2, 3, False) == {"keep": 2, "eval.keep": 2}
     assert megatron.keeping(megatron.Stated({"keep": 7}, {"keep": 7}, {}), 8, 4, 3, True) == {}
 
 
@@ -138,6 +140,29 @@ def test_bounds_by_row_and_masks():
     looks = [[[a >= b and (row == 1 or (a in (1, 2)) == (b in (1, 2)) and (a == 3) == (b == 3)) for b in range(4)] for a in range(4)] for row in range(2)]
     assert (~mask[:, 0]).tolist() == looks
     assert (~megatron.mask_of(torch.zeros(1, 3), None)[0, 0]).tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+
+
+@pytest.mark.parametrize("layout, positions, masks", [("padded", "plain", True), ("padded", "mrope", False), ("packed", "plain", True), ("packed", "mrope", False)])
+def test_fields_have_megatrons_names_and_shapes(package, sample, layout, positions, masks):
+    rows = {"layout": "packed", "row_tokens": 640, "window": 64, "segment_multiple": 8} if layout == "packed" else {"pad_to": 640}
+    options = {"batch": 4, "micro_batch": 2, "steps": 2, "targets": "shifted", "positions": positions, **rows}
+    pictures = 0
+    with megatron._Loader(sample, device="cpu", masks=masks, **options) as loader, package.Loader(sample, **options) as views:
+        for batch, view in zip(loader, views, strict=True):
+            wanted = {"tokens", "labels", "loss_mask", "position_ids"} | ({"attention_mask"} if masks else set())
+            wanted |= {"cu_seqlens", "max_seqlen"} if layout == "packed" else set()
+            assert set(batch) == wanted | ({"pixel_values", "image_grid_thw"} if view.images else set())
+            kinds = {name: (str(value.dtype)[6:], list(value.shape)) for name, value in batch.items()}
+            assert kinds["tokens"] == kinds["labels"] == ("int64", [2, 640]) and kinds["loss_mask"] == ("float32", [2, 640])
+            assert kinds["position_ids"] == ("int64", [2, 640] if positions == "plain" else [3, 2, 640])
+            assert (batch["tokens"].numpy() == view["input_ids"]).all() and (batch["position_ids"].numpy() == view["position_ids"]).all()
+            if masks:
+                assert kinds["attention_mask"] == ("bool", [2, 1, 640, 640])
+            if layout == "packed":
+                assert kinds["cu_seqlens"][0] == kinds["max_seqlen"][0] == "int32" and kinds["max_seqlen"][1] == [2]
+                assert batch["cu_seqlens"][:, 0].tolist() == [0, 0] and batch["cu_seqlens"][:, -1].tolist() == [640, 640]
+            pictures += view.images
+    assert pictures > 4
 
 
 # --- the files of states ---
