@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <string.h>
 
 const char *stk_status_text(stk_status status)
@@ -38,11 +39,13 @@ static void copy_tail(char *to, size_t capacity, const char *from)
     memcpy(to + 3, from + length - (capacity - 4), capacity - 3);
 }
 
-/* Control characters of hostile input must not reach a terminal or split a line of a log. */
-static void blank_controls(char *text)
+void stk_blank_controls(char *text)
 {
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = ' ';
+    for (unsigned char *c = (unsigned char *)text; *c; c++) {
+        const bool of_utf8 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
+        if (*c < 0x20 || *c == 0x7f || of_utf8) *c = ' ';
+        if (of_utf8) *++c = ' ';
+    }
 }
 
 static void fill(stk_error *err, stk_status status, const char *format, va_list arguments) STK_PRINTF(3, 0);
@@ -51,7 +54,7 @@ static void fill(stk_error *err, stk_status status, const char *format, va_list 
     memset(err, 0, sizeof *err);
     err->status = status;
     vsnprintf(err->message, sizeof err->message, format, arguments);
-    blank_controls(err->message);
+    stk_blank_controls(err->message);
 }
 
 stk_status stk_fail(stk_error *err, stk_status status, const char *format, ...)
@@ -102,14 +105,14 @@ void stk_error_sample(stk_error *err, const char *sample)
 {
     if (!err || err->sample[0]) return;
     copy_tail(err->sample, sizeof err->sample, sample);
-    blank_controls(err->sample);
+    stk_blank_controls(err->sample);
 }
 
 void stk_error_file(stk_error *err, const char *file, uint64_t line)
 {
     if (!err || err->file[0]) return;
     copy_tail(err->file, sizeof err->file, file);
-    blank_controls(err->file);
+    stk_blank_controls(err->file);
     err->line = line;
 }
 

@@ -28,4 +28,8 @@ void stk_error_stage(stk_error *err, stk_stage stage);
 void stk_error_sample(stk_error *err, const char *sample);
 void stk_error_file(stk_error *err, const char *file, uint64_t line);
 
+/* Text of strangers on its way to a terminal or a log: each control character becomes a blank, those of UTF-8 (U+0080 to U+009F) too.
+ * The calls above do so. */
+void stk_blank_controls(char *text);
+
 #endif

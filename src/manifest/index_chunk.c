@@ -174,8 +174,7 @@ static void fill_message(stk_index_note *note, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(note->message, sizeof note->message, format, arguments);
     va_end(arguments);
-    for (char *c = note->message; *c; c++)
-        if ((uint8_t)*c < 0x20 || *c == 0x7f) *c = ' ';
+    stk_blank_controls(note->message);
     drop_partial_character(note->message);
 }
 

@@ -62,6 +62,15 @@ static void keep(char *out, size_t capacity, stk_str text)
     out[text.size_bytes] = 0;
 }
 
+/* Text on one line, as far as there is room. */
+static void keep_line(char *out, size_t capacity, stk_str text)
+{
+    const size_t size = text.size_bytes < capacity ? text.size_bytes : capacity - 1;
+    memcpy(out, text.data, size);
+    out[size] = 0;
+    stk_blank_controls(out);
+}
+
 static void read_length(stk_answer *a, stk_str value)
 {
     a->has_length = take_number(&a->length_bytes, &value) && value.size_bytes == 0;
@@ -239,10 +248,8 @@ static void error_closed(void *context, const char *name, int depth, stk_str tex
     if (depth < 2 || depth > 3) return; /* <Error><Code>, or <ErrorResponse><Error><Code> */
     text = trim(text);
     if (strcmp(name, "Code") == 0) keep(a->code, sizeof a->code, text);
-    else if (strcmp(name, "Message") == 0) {
-        if (text.size_bytes >= sizeof a->message) text.size_bytes = sizeof a->message - 1;
-        keep(a->message, sizeof a->message, text);
-    } else if (strcmp(name, "Region") == 0) keep(a->region, sizeof a->region, text);
+    else if (strcmp(name, "Message") == 0) keep_line(a->message, sizeof a->message, text);
+    else if (strcmp(name, "Region") == 0) keep(a->region, sizeof a->region, text);
 }
 
 void stk_answer_body(stk_answer *answer, stk_bytes body)

@@ -25,7 +25,7 @@ typedef struct stk_answer {
     char checksum_text[48];         /* base64 */
     char location[2048];            /* of a redirect; "": none, or too long */
     char code[64];                  /* <Code> of an error body, "" */
-    char message[160];              /* <Message>, one line, "" */
+    char message[256];              /* <Message> on one line, cut where it is longer; "" */
 } stk_answer;
 
 void stk_answer_begin(stk_answer *answer);

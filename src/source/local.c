@@ -137,8 +137,7 @@ stk_status stk_local_read(stk_request *request)
         const size_t kept = size < sizeof request->error.file ? size : sizeof request->error.file - 1;
         memcpy(path, request->address.data + size - kept, kept);
         path[kept] = 0;
-        for (size_t i = 0; i < kept; i++)
-            if ((uint8_t)path[i] < 0x20 || path[i] == 0x7f) path[i] = ' ';
+        stk_blank_controls(path);
     }
     return status;
 }

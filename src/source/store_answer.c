@@ -279,6 +279,27 @@ static void past_end(stk_loop *l, stk_piece *p, const stk_answer *a)
 
 /* --- bad ends --- */
 
+/* How much of a text to show: size_bytes at most, and no part of a character. */
+static int whole_characters(const char *text, size_t size_bytes)
+{
+    const size_t length = strlen(text);
+    if (length <= size_bytes) return (int)length;
+    while (size_bytes && ((uint8_t)text[size_bytes] & 0xc0) == 0x80) size_bytes--;
+    return (int)size_bytes;
+}
+
+/* The store's own words behind ours.  They come first where an error has no room for the advice too: they are the more certain. */
+static void refused(stk_loop *l, stk_job *job, const stk_answer *a, const char *ours, const char *advice)
+{
+    const size_t room = sizeof job->request->error.message - 1, before = strlen(ours) + strlen(a->code) + sizeof ": 403 : ";
+    const size_t after = strlen(advice) + sizeof "; ", said = strlen(a->message);
+    const bool both = before + said + after <= room;
+    size_t shown = before + said <= room ? said : before < room ? room - before : 0;
+    while (both && shown && a->message[shown - 1] == '.') shown--; /* of a sentence that goes on */
+    (void)stk_job_fail(l, job, STK_ERR_NETWORK, a->status, "%s: %d%s%s%s%.*s%s%s", ours, a->status, a->code[0] ? " " : "", a->code, said ? ": " : "",
+                       whole_characters(a->message, shown), a->message, both ? "; " : "", both ? advice : "");
+}
+
 static void denied(stk_loop *l, stk_piece *p, const stk_answer *a)
 {
     stk_job *const job = p->job;
@@ -299,11 +320,10 @@ static void denied(stk_loop *l, stk_piece *p, const stk_answer *a)
         stk_piece_rest(l, p, stk_now() + stk_pause(&l->patience, job->denials, &l->random));
         return;
     }
-    (void)stk_job_fail(l, job, STK_ERR_NETWORK, a->status,
-                       "bucket %.80s may not be read: %d%s%s%s%.60s; %s", job->peer->name, a->status, a->code[0] ? " " : "", a->code,
-                       a->message[0] ? " " : "", a->message,
-                       l->store->config.anonymous ? "it is not public: take anonymous out, and set credentials"
-                                                  : "give these credentials s3:GetObject on it, or set others");
+    char ours[128];
+    snprintf(ours, sizeof ours, "bucket %.80s may not be read", job->peer->name);
+    refused(l, job, a, ours, l->store->config.anonymous ? "it is not public: take anonymous out, and set credentials"
+                                                        : "give these credentials s3:GetObject on it, or set others");
 }
 
 static void elsewhere(stk_loop *l, stk_piece *p, const stk_answer *a)
@@ -423,6 +443,15 @@ static void bare(stk_loop *l, stk_piece *p, bool is_head, const stk_answer *a)
     }
 }
 
+/* The server of a URL with a query may quote it, and a query is a secret. */
+static void other(stk_loop *l, stk_job *job, const stk_answer *a)
+{
+    const bool store = job->url.kind == STK_URL_S3;
+    const stk_answer silent = {.status = a->status};
+    refused(l, job, !store && job->url.query.size_bytes ? &silent : a, store ? "the store answers" : "the server answers",
+            "look at the address and the endpoint");
+}
+
 static void judge(stk_loop *l, stk_piece *p, const stk_attempt *attempt)
 {
     stk_job *const job = p->job;
@@ -457,8 +486,7 @@ static void judge(stk_loop *l, stk_piece *p, const stk_attempt *attempt)
     case STK_VERDICT_CLOCK: clock_is_off(l, p, a); break;
     case STK_VERDICT_EXPIRED: expired(l, p, attempt->generation, a); break;
     case STK_VERDICT_CREDENTIALS:
-        (void)stk_job_fail(l, job, STK_ERR_NETWORK, a->status, "the store refuses the credentials: %d %s %.80s; look at the access key, its secret, "
-                           "its session token where it has one, and the region", a->status, a->code, a->message);
+        refused(l, job, a, "the store refuses the credentials", "look at the access key, its secret, its session token and the region");
         break;
     case STK_VERDICT_REGION: elsewhere(l, p, a); break;
     case STK_VERDICT_REDIRECT: redirected(l, p, a); break;
@@ -468,7 +496,7 @@ static void judge(stk_loop *l, stk_piece *p, const stk_attempt *attempt)
         break;
     case STK_VERDICT_BARE: bare(l, p, attempt->is_head, a); break;
     case STK_VERDICT_FATAL:
-        (void)stk_job_fail(l, job, STK_ERR_NETWORK, a->status, "%s: %.120s", words, a->message[0] ? a->message : "look at the address and the endpoint");
+        other(l, job, a);
         break;
     }
 }

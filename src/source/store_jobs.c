@@ -190,6 +190,7 @@ void stk_request_end(stk_loop *l, stk_request *r)
     if (r->status < 0) {
         stk_error_stage(&r->error, STK_STAGE_FETCH);
         (void)stk_url_show(r->error.file, sizeof r->error.file, r->address);
+        stk_blank_controls(r->error.file);
     } else {
         r->error.status = STK_OK;
     }

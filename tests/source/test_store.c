@@ -358,6 +358,41 @@ static void each_fault_of_the_object_has_its_status(void)
     expect(server_object, "s3:///x", 100, STK_ERR_MEDIA_MISSING, "bucket");
 }
 
+/* What stores say, at full length; a tab, a bell and U+009B (a terminal's escape in one character) in it. */
+#define SIGNATURE "The request signature we calculated does not match the signature you provided. Check your key and signing method."
+#define DENIED                                                                                                                     \
+    "User: arn:aws:sts::123456789012:assumed-role/Trainer/i-0123456789abcdef is not authorized to perform: s3:GetObject on resource: " \
+    "\"arn:aws:s3:::bucket/train.jsonl\" because no identity-based policy allows the s3:GetObject action"
+static bool says(exchange *x, int status, const char *code, const char *message)
+{
+    char body[2048];
+    snprintf(body, sizeof body, "<?xml version=\"1.0\"?><Error><Code>%s</Code><Message>%s</Message><StringToSign>AWS4 hush</StringToSign></Error>", code,
+             message);
+    return server_status(x, status, "", body);
+}
+static bool says_signature(exchange *x) { return says(x, 403, "SignatureDoesNotMatch", SIGNATURE); }
+static bool says_denied(exchange *x) { return says(x, 403, "AccessDenied", DENIED); }
+static bool says_controls(exchange *x) { return says(x, 400, "Odd", "one\ntwo\tthree &#x9b;2Jfour\xc3\xbc"); }
+static bool says_umlauts(exchange *x)
+{
+    char many[601] = "";
+    for (int i = 0; i < 300; i++) memcpy(many + 2 * i, "\xc3\xbc", 2);
+    return says(x, 400, "Odd", many);
+}
+
+static void the_words_of_a_store_are_told_as_far_as_there_is_room(void)
+{
+    expect(says_signature, "s3://bucket/100-a", 100, STK_ERR_NETWORK, "403 SignatureDoesNotMatch: The request signature we calculated does not match the signature "
+                                                                   "you provided. Check your key and signing method; look at the access key");
+    expect(says_denied, "s3://bucket/100-a", 100, STK_ERR_NETWORK, "bucket bucket may not be read: 403 AccessDenied: User: arn:aws:sts::123456789012:assumed-role/"
+                                                                "Trainer/i-0123456789abcdef is not authorized to perform: s3:GetObject on resource: \"arn:aws:s3");
+    expect(says_controls, "s3://bucket/100-a", 100, STK_ERR_NETWORK, "400 Odd: one two three   2Jfour\xc3\xbc; look at the address");
+    stk_request *const r = fetch_with(says_umlauts, (stk_source_config){0}, make("s3://bucket/100-a", 0, UINT64_MAX, 100));
+    const size_t length = strlen(r->error.message);
+    CHECK(length > 200 && memcmp(r->error.message + length - 2, "\xc3\xbc", 2) == 0); /* no half of one */
+    unmake(r);
+}
+
 /* HEAD has no body: the reason is asked for by GET. */
 static void a_look_finds_the_reason(void)
 {
@@ -604,8 +639,20 @@ static void plain_http_follows_redirects_as_far_as_it_may(void)
     }
 }
 
+static bool quotes(exchange *x)
+{
+    char words[300];
+    snprintf(words, sizeof words, "what is %.200s?", x->path);
+    return says(x, 400, "Odd", words);
+}
+
 static void no_query_is_told(void)
 {
+    stk_request *const asked = get(quotes, "/x?X-Amz-Signature=secret", "it");
+    CHECK_INT(asked->status, STK_ERR_NETWORK);
+    CHECK(!strstr(asked->error.message, "secret") && !strstr(asked->error.file, "secret"));
+    CHECK_HAS(asked->error.message, "the server answers: 400; look at the address");
+    unmake(asked);
     stk_request *const r = get(hops, "/gone?X-Amz-Signature=secret", "it");
     CHECK_INT(r->status, STK_ERR_MEDIA_MISSING);
     CHECK(!strstr(r->error.message, "secret") && !strstr(r->error.file, "secret"));
@@ -703,7 +750,8 @@ int main(int argc, char **argv)
     TEST_MAIN(argc, argv, TEST(objects_come_whole_and_in_part), TEST(what_does_not_fit_is_told_with_its_size),
               TEST(large_objects_come_in_parts), TEST(a_200_to_a_range_is_what_it_says), TEST(what_comes_and_goes_is_tried_again),
               TEST(a_broken_body_goes_on_where_it_broke), TEST(patience_ends_with_the_loader), TEST(silence_is_not_waited_for),
-              TEST(each_fault_of_the_object_has_its_status), TEST(a_look_finds_the_reason),
+              TEST(each_fault_of_the_object_has_its_status), TEST(the_words_of_a_store_are_told_as_far_as_there_is_room),
+              TEST(a_look_finds_the_reason),
               TEST(a_403_in_a_bucket_that_may_be_read_is_of_the_object),
               TEST(another_object_than_the_index_knew_is_a_fault_of_its_own),
               TEST(an_object_that_changes_while_it_is_read_is_read_again), TEST(the_region_of_a_bucket_is_found),
