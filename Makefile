@@ -86,6 +86,10 @@ test-python: build
 .PHONY: test-all test-asan test-tsan test-clang test-levels test-faults test-reference test-s3 test-train test-ray
 test-all: test-levels test-asan test-tsan test-faults test-clang test-s3 test-wheel test-reference test-train test-ray
 
+# $(call some_schedules,folder): 60 of the fault schedules of `make test-s3`, with the client of that build folder.
+some_schedules = sh -ec 'tools/install-deps s3; ninja -C $(1) tests/s3/store_probe; \
+	STK_BUILD=$(abspath $(1)) STK_SCHEDULES=60 .venv-s3/bin/python -m pytest -q -p no:cacheprovider tests/s3/test_fault_schedules.py -k random'
+
 test-levels: build
 	STK_CPU=none $(MESON_TEST) -C $(BUILD) --no-suite checks
 	STK_CPU=avx2 $(MESON_TEST) -C $(BUILD) --no-suite checks
@@ -98,11 +102,13 @@ test-asan: deps
 	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 \
 		UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 STK_BUILD=$(abspath build-asan) \
 		$(PYTHON) -m pytest -q -p no:cacheprovider tests/python
+	ASAN_OPTIONS=quarantine_size_mb=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(call some_schedules,build-asan)
 
 test-tsan: deps
 	@$(call configure,build-tsan,-Db_sanitize=thread -Db_ndebug=false -Doptimization=1 -Ddebug=true)
 	@ninja -C build-tsan
 	TSAN_OPTIONS=halt_on_error=1 $(STILL) $(MESON_TEST) -C build-tsan --no-suite checks -t 8
+	TSAN_OPTIONS=halt_on_error=1 $(STILL) $(call some_schedules,build-tsan)
 
 # Named faults, swept; with assertions on.
 test-faults: deps

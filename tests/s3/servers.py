@@ -48,13 +48,14 @@ class Server:
     key: str
     secret: str
     token: str = ""
+    region: str = REGION  # that it wants in signatures, where it looks at it
 
     @property
     def url(self):
         return f"http://127.0.0.1:{self.port}"
 
     def environment(self, **more):
-        """What a client needs, and nothing of the machine's own."""
+        """What a client needs, and nothing of the machine's own.  The region is the usual one, also for a server that has another."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_") and not name.lower().endswith("_proxy")}
         own |= {"AWS_ACCESS_KEY_ID": self.key, "AWS_SECRET_ACCESS_KEY": self.secret, "AWS_REGION": REGION,
                 "AWS_ENDPOINT_URL_S3": self.url, "AWS_EC2_METADATA_DISABLED": "true",
@@ -70,7 +71,7 @@ class Server:
         if signed:
             request = AWSRequest(method, url, data=body, headers=sent)
             request.context["payload_signing_enabled"] = True
-            S3SigV4Auth(Credentials(self.key, self.secret, self.token or None), service, REGION).add_auth(request)
+            S3SigV4Auth(Credentials(self.key, self.secret, self.token or None), service, self.region).add_auth(request)
             sent = dict(request.headers.items())
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
@@ -131,16 +132,19 @@ def fresh_keys():
 
 
 @contextlib.contextmanager
-def juicefs(folder):
-    """JuiceFS's gateway over a local folder: MinIO's handlers.  Refuses keys with dot segments, and `dir/` with a body."""
+def juicefs(folder, region=None):
+    """JuiceFS's gateway over a local folder: MinIO's handlers.  Refuses keys with dot segments, and `dir/` with a body.
+
+    With a region it refuses signatures for another, and says which it wants; without, it takes any."""
     program, meta = PROGRAMS / "juicefs", f"sqlite3://{folder}/meta.db"
     subprocess.run([program, "format", "--no-update", "--storage", "file", "--bucket", f"{folder}/blocks/", "--trash-days", "0", meta, "tests"],
                    check=True, capture_output=True, timeout=60)
-    server = Server(free_port(), *fresh_keys())
+    server = Server(free_port(), *fresh_keys(), region=region or REGION)
     command = [program, "gateway", "--no-usage-report", "--no-agent", "--no-banner", "--multi-buckets", "--keep-etag", "--backup-meta", "0",
                "--metrics", f"127.0.0.1:{free_port()}", "--cache-dir", folder / "cache", "--log", folder / "gateway.log", "--domain", "s3.probe",
                meta, f"127.0.0.1:{server.port}"]
-    with running(command, folder, {"MINIO_ROOT_USER": server.key, "MINIO_ROOT_PASSWORD": server.secret}) as process:
+    environment = {"MINIO_ROOT_USER": server.key, "MINIO_ROOT_PASSWORD": server.secret} | ({"MINIO_REGION_NAME": region} if region else {})
+    with running(command, folder, environment) as process:
         await_answer(process, folder, lambda: server.request("GET", "/").status == 200)
         yield server
 

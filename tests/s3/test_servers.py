@@ -139,6 +139,34 @@ def test_buckets_as_host_names(jfs, probe):
     assert is_whole(p.get("s3://tests/by host"), b"virtual")
 
 
+@pytest.fixture(scope="module")
+def distant(tmp_path_factory):
+    """MinIO's handlers again, in a region of their own: they answer 400, with the region in a header and, but to HEAD, in the body."""
+    with servers.juicefs(tmp_path_factory.mktemp("distant"), region="eu-probe-7") as server:
+        server.bucket("tests")
+        server.put("tests", "there", b"far away")
+        yield server
+
+
+@pytest.mark.parametrize("first", ["GET", "HEAD", "LIST", "PUT"])
+def test_a_bucket_of_another_region_is_found(distant, probe, first):
+    """Whatever is asked first; and once, for all that is asked of the bucket later."""
+    p = probe(distant.environment(AWS_REGION="ap-south-1"))
+
+    def ask(what):
+        if what == "LIST":
+            return p.ask("list", address="s3://tests/th")
+        if what == "PUT":
+            return p.ask("put", address="s3://tests/put", text="from far away")
+        return p.get("s3://tests/there", **({"size": 0} if what == "HEAD" else {}))
+    assert ask(first)["status"] == "STK_OK"
+    for what in ("GET", "HEAD", "LIST", "PUT"):
+        came = ask(what)
+        assert came["status"] == "STK_OK", (what, came)
+    assert is_whole(p.get("s3://tests/there"), b"far away") and distant.request("GET", "/tests/put").body == b"from far away"
+    assert p.ask("metrics")["retries"] | {"region": 0} == dict.fromkeys(p.ask("metrics")["retries"], 0) and p.ask("metrics")["retries"]["region"] == 1
+
+
 def test_connections_are_kept(jfs, probe):
     for i in range(20):
         jfs.put("tests", f"kept/{i}", b"x" * i)
