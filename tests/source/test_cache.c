@@ -3,11 +3,14 @@
 
 #include <fcntl.h>
 #include <ftw.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -267,6 +270,44 @@ static void an_entry_of_another_key_is_left(void)
     CHECK(kept(cache, key_of("b"), 1) == NULL);
     CHECK_INT(metrics_of(cache).broken, 0);
     CHECK_STR(metrics_of(cache).words, "");
+    stk_cache_close(&cache);
+}
+
+/* How many pages of the only entry are in memory. */
+static size_t resident_pages(void)
+{
+    static unsigned char page[64];
+    struct stat info;
+    const int fd = open(entry_path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && fstat(fd, &info) == 0);
+    const size_t size = (size_t)info.st_size, pages = (size + 4095) / 4096;
+    void *const map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED && pages <= sizeof page && mincore(map, size, page) == 0);
+    size_t count = 0;
+    for (size_t i = 0; i < pages; i++) count += page[i] & 1;
+    munmap(map, size);
+    close(fd);
+    return count;
+}
+
+/* An epoch reads each entry once: the memory of the page cache is better used by others. */
+static void what_was_read_leaves_the_page_cache(void)
+{
+    const char *const folder = new_folder();
+    stk_cache *cache = open_cache(folder, 1 << 20);
+    static char text[ROOM];
+    struct statfs disk;
+    CHECK(statfs(folder, &disk) == 0);
+    memset(text, 'x', sizeof text - 1);
+    keep(cache, key_of("a"), 4, text);
+    look(folder);
+    CHECK_INT(entries, 1);
+    const int fd = open(entry_path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && fsync(fd) == 0 && read(fd, room, ROOM) > 0); /* what is not written out stays in any case */
+    close(fd);
+    CHECK(resident_pages() > 0);
+    CHECK(kept(cache, key_of("a"), 4) != NULL);
+    if (disk.f_type != TMPFS_MAGIC) CHECK_INT(resident_pages(), 0); /* a folder in memory has nowhere else to be */
     stk_cache_close(&cache);
 }
 
@@ -709,7 +750,8 @@ static void kills_leave_a_cache_that_works(void)
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(what_was_kept_comes_back), TEST(no_two_keys_are_alike), TEST(a_query_is_not_written_to_the_disk),
-              TEST(a_damaged_entry_is_noticed), TEST(an_entry_of_another_key_is_left), TEST(what_is_there_stays),
+              TEST(a_damaged_entry_is_noticed), TEST(an_entry_of_another_key_is_left), TEST(what_was_read_leaves_the_page_cache),
+              TEST(what_is_there_stays),
               TEST(what_nobody_reads_gives_way), TEST(half_the_data_serves_half_the_requests),
               TEST(the_set_that_is_drawn_most_stays), TEST(a_folder_that_cannot_be_used_is_no_fault),
               TEST(a_write_that_fails_ends_the_storing), TEST(a_folder_that_is_removed_is_noticed),
