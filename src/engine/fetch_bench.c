@@ -327,6 +327,7 @@ static stk_status open_source(bench *b, stk_error *err)
     config.file_threads = FILE_THREADS;
     config.cache_path = NULL;
     config.cache_bytes = 0;
+    config.apart = true; /* a few objects are asked for again and again */
     config.stopped = find_is_stopped;
     config.stopped_context = b;
     return stk_source_open(&b->source, &config, err);

@@ -281,6 +281,13 @@ static stk_status address_of(const stk_remote_files *files, const char *path, ch
     return length < 4096 ? STK_OK : stk_fail(err, STK_ERR_OPTION, "index_dir is too long");
 }
 
+/* Stores say 403 of a key that is not there to callers without the right to list. */
+static bool is_missing(stk_status status, const stk_request *looked)
+{
+    return status == STK_ERR_MEDIA_MISSING || (status == STK_ERR_SYSTEM && looked->error.code == EACCES) ||
+           (status == STK_OK && looked->total_bytes == 0);
+}
+
 static stk_status pull(void *context, const char *path, stk_error *err)
 {
     stk_remote_files *const files = context;
@@ -288,7 +295,7 @@ static stk_status pull(void *context, const char *path, stk_error *err)
     stk_remote_request looked;
     STK_TRY(address_of(files, path, address, err));
     stk_status status = look(files, stk_str_of(address), &looked, err);
-    if (status == STK_ERR_MEDIA_MISSING || (status == STK_OK && looked.request.total_bytes == 0)) return STK_AGAIN;
+    if (is_missing(status, &looked.request)) return STK_AGAIN;
     if (status == STK_OK) status = fetch_to(files, &looked.request, path, (listener){0}, err);
     if (status < 0) stk_error_stage(err, STK_STAGE_INDEX);
     return status;

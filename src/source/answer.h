@@ -40,7 +40,7 @@ typedef enum stk_verdict {
     STK_VERDICT_GOOD,        /* 200, 206 */
     STK_VERDICT_MISSING,     /* no such key */
     STK_VERDICT_NO_BUCKET,
-    STK_VERDICT_DENIED,      /* 403: of this object, or of all */
+    STK_VERDICT_DENIED,      /* 403: of this object, or of all; of plain HTTP any 4xx that is no other */
     STK_VERDICT_ARCHIVED,    /* the object must be restored first */
     STK_VERDICT_CHANGED,     /* 412 */
     STK_VERDICT_PAST_END,    /* 416 */
@@ -53,7 +53,7 @@ typedef enum stk_verdict {
     STK_VERDICT_REDIRECT,    /* of plain HTTP: see location */
     STK_VERDICT_NO_CHECKSUMS, /* the store does not take x-amz-checksum-mode */
     STK_VERDICT_BARE,        /* 400, 403 without a body, as HEAD has it: ask by GET to learn why */
-    STK_VERDICT_FATAL        /* all else */
+    STK_VERDICT_FATAL        /* all else, of a store */
 } stk_verdict;
 
 /* store: the answer of a store (s3://); false: of a plain HTTP server.  sent_checksum_mode: we asked for checksums. */

@@ -163,7 +163,7 @@ static void submit_remote(stk_source *s, stk_request *r)
         return;
     }
     pthread_mutex_lock(&s->lock);
-    const bool follows = stk_twins_follow(&s->twins, r);
+    const bool follows = !s->config.apart && stk_twins_follow(&s->twins, r);
     r->state = follows ? STATE_FOLLOWING : STATE_REMOTE;
     pthread_mutex_unlock(&s->lock);
     if (!follows) stk_store_submit(store, r);

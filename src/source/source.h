@@ -77,6 +77,7 @@ typedef struct stk_source_config {
     bool requester_pays;      /* say that the owner of the credentials pays */
     bool hedge;               /* ask a second time for what is late */
     bool anonymous;           /* do not sign */
+    bool apart;               /* requests for the same bytes at the same time are asked for each: for who measures a store */
     const char *cache_path;   /* NULL: no cache */
     uint64_t cache_bytes;
     const char *tar_lists;    /* folder for the lists of files of tars; NULL: beside each tar */
@@ -117,8 +118,8 @@ typedef struct stk_source_entry {
 } stk_source_entry;
 
 /* All objects of s3://bucket/prefix, in the store's order (by bytes of the key).  found: called for each, with values that
- * live until it returns; false stops (STK_ERR_INTERRUPTED).  Failure: STK_ERR_NETWORK, _MEDIA_MISSING (no such bucket),
- * _SYSTEM with EACCES (the bucket may not be listed). */
+ * live until it returns; false stops (STK_ERR_INTERRUPTED).  Failure: STK_ERR_NETWORK, also of a bucket that is not there or may not be
+ * listed. */
 stk_status stk_source_list(stk_source *source, stk_str address, bool (*found)(void *context, const stk_source_entry *entry),
                            void *context, stk_error *err) STK_MUST_USE;
 

@@ -302,28 +302,32 @@ static void refused(stk_loop *l, stk_job *job, const stk_answer *a, const char *
 
 static void denied(stk_loop *l, stk_piece *p, const stk_answer *a)
 {
+    static const char *const done[] = {[STK_JOB_GET] = "read", [STK_JOB_LOOK] = "read", [STK_JOB_LIST] = "listed", [STK_JOB_PUT] = "written"},
+                      *const right[] = {[STK_JOB_GET] = "GetObject", [STK_JOB_LOOK] = "GetObject", [STK_JOB_LIST] = "ListBucket",
+                                        [STK_JOB_PUT] = "PutObject"};
     stk_job *const job = p->job;
-    if (job->url.kind != STK_URL_S3) {
+    const bool reads = job->kind == STK_JOB_GET || job->kind == STK_JOB_LOOK;
+    if (job->url.kind != STK_URL_S3) { /* what else it says may quote the query, and that is a secret */
         (void)stk_job_fail(l, job, STK_ERR_SYSTEM, EACCES, "the server answers %d: this address may not be read%s", a->status,
                            job->url.query.size_bytes ? "; a presigned URL may have expired" : "");
         return;
     }
-    if (job->peer->readable) {
+    if (reads && job->peer->readable) {
         (void)stk_job_fail(l, job, STK_ERR_SYSTEM, EACCES,
                            "the store says 403 for this object, and others of the bucket may be read: give the right to it (stores say 403 "
                            "also for a missing key, to callers that may not list)");
         return;
     }
     /* Others that are under way may yet show that the bucket may be read. */
-    if (job->denials++ < DENIALS) {
+    if (reads && job->denials++ < DENIALS) {
         l->metrics.retries[STK_RETRY_CREDENTIALS]++;
         stk_piece_rest(l, p, stk_now() + stk_pause(&l->patience, job->denials, &l->random));
         return;
     }
-    char ours[128];
-    snprintf(ours, sizeof ours, "bucket %.80s may not be read", job->peer->name);
-    refused(l, job, a, ours, l->store->config.anonymous ? "it is not public: take anonymous out, and set credentials"
-                                                        : "give these credentials s3:GetObject on it, or set others");
+    char ours[128], advice[128];
+    snprintf(ours, sizeof ours, "bucket %.80s may not be %s", job->peer->name, done[job->kind]);
+    snprintf(advice, sizeof advice, "give these credentials s3:%s on it, or set others", right[job->kind]);
+    refused(l, job, a, ours, l->store->config.anonymous ? "it is not public: take anonymous out, and set credentials" : advice);
 }
 
 static void elsewhere(stk_loop *l, stk_piece *p, const stk_answer *a)
@@ -443,15 +447,6 @@ static void bare(stk_loop *l, stk_piece *p, bool is_head, const stk_answer *a)
     }
 }
 
-/* The server of a URL with a query may quote it, and a query is a secret. */
-static void other(stk_loop *l, stk_job *job, const stk_answer *a)
-{
-    const bool store = job->url.kind == STK_URL_S3;
-    const stk_answer silent = {.status = a->status};
-    refused(l, job, !store && job->url.query.size_bytes ? &silent : a, store ? "the store answers" : "the server answers",
-            "look at the address and the endpoint");
-}
-
 static void judge(stk_loop *l, stk_piece *p, const stk_attempt *attempt)
 {
     stk_job *const job = p->job;
@@ -496,7 +491,7 @@ static void judge(stk_loop *l, stk_piece *p, const stk_attempt *attempt)
         break;
     case STK_VERDICT_BARE: bare(l, p, attempt->is_head, a); break;
     case STK_VERDICT_FATAL:
-        other(l, job, a);
+        refused(l, job, a, "the store answers", "look at the address and the endpoint");
         break;
     }
 }

@@ -1,4 +1,6 @@
 """Runs whose manifests, media and indexes lie on a store: the digest of the same set on a disk, and every fault in its place."""
+import asyncio
+import base64
 import gzip
 import io
 import json
@@ -150,6 +152,22 @@ def test_an_index_on_a_store_serves_another_machine(remote, local):
     assert remote.index(**third)["media_headers_read"] > 0 and len(remote.schedule.puts) == 2
 
 
+def test_an_index_on_a_store_that_may_not_be_listed_is_made_there(remote, local, fault_store, monkeypatch):
+    """To callers who may not list, a key that is not there is 403: an index that was never made is made, not refused."""
+    decide = remote.store.decide
+
+    def unlisted(request, schedule, thing, body):
+        if request.method != "PUT" and not thing:
+            return remote.store.headless(request, fault_store.refusal("403 Forbidden", "AccessDenied")), "calm"
+        return decide(request, schedule, thing, body)
+    monkeypatch.setattr(remote.store, "decide", unlisted)
+    remote.config.write_text(remote.config.read_text() + f"index_dir: s3://{remote.bucket}/index\n")
+    assert remote.index()["media_headers_read"] > 0
+    assert len(remote.schedule.puts) == 2
+    other = {"XDG_CACHE_HOME": str(remote.folder / "other machine")}
+    assert remote.run("--index", "require", **other)["digest"] == local["digest"]
+
+
 def test_records_left_out_are_left_out_on_every_machine(remote):
     remote.config.write_text(remote.config.read_text() + f"index_dir: s3://{remote.bucket}/index\n")
     letters = remote.folder / "list.txt"
@@ -296,6 +314,31 @@ def test_a_store_that_refuses_ends_show_in_words(remote):
         remote.things[key].always = "invalid_key_id"
     shown = remote("show", "sample#1", status=1)
     assert "InvalidAccessKeyId" in shown.stderr and "unusable" not in shown.stdout
+
+
+def test_the_requester_pays_for_every_request(remote, monkeypatch):
+    seen, decide = [], remote.store.decide
+
+    def spy(request, schedule, thing, body):
+        seen.append(request)
+        return decide(request, schedule, thing, body)
+    monkeypatch.setattr(remote.store, "decide", spy)
+    text = remote.config.read_text().replace("train.jsonl'", "'")
+    remote.config.write_text(text + f"index_dir: s3://{remote.bucket}/index\nrequester_pays: true\n")
+    remote.run()
+    assert {request.method for request in seen} == {"GET", "HEAD", "PUT"} and any("list-type" in request.query for request in seen)
+    assert all(request.headers.get("x-amz-request-payer") == "requester" for request in seen)
+    assert all("x-amz-request-payer" in request.headers["authorization"] for request in seen)
+
+
+def test_a_data_uri_has_the_limit_of_a_medium(remote):
+    picture = max((thing.own for key, thing in remote.things.items() if key.endswith(".jpg")), key=len)
+    records = [{"id": str(i), "image": "data:image/jpeg;base64," + base64.b64encode(picture + bytes(more)).decode(),
+                "conversations": [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "ok"}]} for i, more in enumerate((0, 1))]
+    remote.things[remote.prefix + "train.jsonl"] = remote.thing.of("".join(json.dumps(r) + "\n" for r in records).encode())
+    report = remote.index("--limits.media_bytes", len(picture), status=None)
+    assert report["usable"] == 1 and report["unusable"]["the media exceeds a limit"]["count"] == 1, report
+    assert remote.index()["usable"] == 2
 
 
 def test_a_second_run_takes_objects_from_the_cache(remote, local):
@@ -476,6 +519,24 @@ def test_fetch_bench_measures_a_prefix(remote, stoker):
     assert not any("media" in path.name for path in (remote.cache / "stoker").iterdir())
     nothing = stoker("fetch-bench", remote.address + "none/", "--endpoint", remote.store.url, env=remote.environment, status=None)
     assert nothing.returncode == 1 and "no object" in nothing.stderr
+
+
+def test_fetch_bench_says_how_many_requests_are_enough(remote, fault_store, stoker, monkeypatch):
+    """Of a store that serves 16 at a time, and takes 40 ms for each: the least number that gives as much as any, within 5 %."""
+    places = asyncio.Semaphore(16)
+
+    async def narrow(out, answer, request, draw):
+        async with places:
+            await asyncio.sleep(0.04)
+        return await fault_store.calm(out, answer, request, draw)
+    monkeypatch.setitem(fault_store.FAULTS, "narrow", narrow)
+    for key, thing in remote.things.items():
+        thing.always = "narrow"
+    done = stoker("fetch-bench", remote.address, "--endpoint", remote.store.url, "--seconds", 1, "--most", 512, "--json", env=remote.environment)
+    said = json.loads(done.stdout)
+    rate = {level["in_flight"]: level["objects_per_s"] for level in said["levels"]}
+    assert said["best_in_flight"] == min(n for n in rate if rate[n] * 1.05 >= max(rate.values())), rate
+    assert said["best_in_flight"] < max(rate) < 512, rate  # more was tried in vain, and then no more
 
 
 def test_fetch_bench_follows_redirects_as_a_run_does(stoker, remote, fault_store):

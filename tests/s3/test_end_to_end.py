@@ -18,6 +18,7 @@ def test_a_manifest_and_300_pictures(name, request, made_set, digest_of, calm, t
     config = configure(tmp_path / "s3.yaml", "s3://a-set/deep/er/train.jsonl", tmp_path / "index")
     assert digest_of(config, server.environment()) == calm
     assert digest_of(config, server.environment(), "--index", "require", "--workers", "inline") == calm
+    assert digest_of(config, server.environment(), "--index", "require", "--io_threads", "3") == calm
 
 
 def test_the_sample_set_with_its_odd_names(jfs, digest_of, tmp_path):

@@ -1,6 +1,7 @@
 """Presigned URLs of a real store as media: they pass through as they are, are checked there, and their queries are told nowhere."""
 import json
 import re
+import time
 
 import pytest
 import servers
@@ -46,7 +47,8 @@ def test_presigned_urls_pass_through(jfs, media, stoker, tmp_path):
 
 
 def test_one_that_expired_is_the_fault_of_its_record(jfs, media, stoker, tmp_path):
-    url = presigned(jfs, KEYS[0], seconds=-10)
+    url = presigned(jfs, KEYS[0], seconds=1)
+    time.sleep(2.1)
     (tmp_path / "train.jsonl").write_text(json.dumps({"id": "a", "image": url, "conversations": [
         {"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "ok"}]}) + "\n")
     config = configure(tmp_path / "c.yaml", tmp_path / "train.jsonl", tmp_path / "index", more=f"allow: ['{jfs.url}']\n")

@@ -35,6 +35,10 @@ def test_403_of_all_that_was_asked_stops_the_run(reader, probe):
     assert refused["status"] == "STK_ERR_NETWORK" and "s3:GetObject" in refused["message"] and reader.secret not in json.dumps(refused), refused
 
 
-def test_a_list_that_is_not_allowed_says_so(reader, probe):
-    refused = probe(reader.environment()).ask("list", address="s3://tests/open/")
-    assert refused["status"] in ("STK_ERR_SYSTEM", "STK_ERR_NETWORK") and "403" in refused["message"], refused
+def test_what_else_is_not_allowed_names_its_right(reader, probe):
+    p = probe(reader.environment())
+    assert is_whole(p.get("s3://tests/open/a"), b"for all")
+    listed = p.ask("list", address="s3://tests/open/")
+    assert listed["status"] == "STK_ERR_NETWORK" and "may not be listed" in listed["message"] and "s3:ListBucket" in listed["message"], listed
+    put = p.ask("put", address="s3://tests/open/b", text="mine")
+    assert put["status"] == "STK_ERR_NETWORK" and "may not be written" in put["message"] and "s3:PutObject" in put["message"], put

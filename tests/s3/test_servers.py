@@ -1,8 +1,12 @@
 """The library against real servers that verify each signature: keys, ranges, conditions, lists, credentials.
 
 JuiceFS's gateway has MinIO's handlers, moto stores every key and speaks STS and instance metadata, rclone is the odd one."""
+import base64
 import dataclasses
+import hashlib
 import json
+import struct
+import zlib
 
 import pytest
 import servers
@@ -137,6 +141,31 @@ def test_buckets_as_host_names(jfs, probe):
     jfs.put("tests", "by host", b"virtual")
     p = probe(jfs.environment(AWS_ENDPOINT_URL_S3=None), endpoint=f"http://s3.probe:{jfs.port}", addressing="virtual")
     assert is_whole(p.get("s3://tests/by host"), b"virtual")
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return struct.pack(">I", crc ^ 0xffffffff)
+
+
+CHECKSUMS = {"CRC32": lambda data: struct.pack(">I", zlib.crc32(data)), "CRC32C": crc32c, "SHA1": lambda data: hashlib.sha1(data).digest(),
+             "SHA256": lambda data: hashlib.sha256(data).digest()}
+
+
+@pytest.mark.parametrize("kind", CHECKSUMS)
+def test_a_checksum_of_the_store_is_compared(moto, probe, kind):
+    """As moto tells it.  It takes whatever checksum a PUT names: one that is not that of the bytes is noticed here."""
+    body, name = body_of(9, 3000), f"x-amz-checksum-{kind.lower()}"
+    for key, of in (("right", body), ("wrong", body[::-1])):
+        value = base64.b64encode(CHECKSUMS[kind](of)).decode()
+        moto.put("tests", f"{kind}/{key}", body, headers={"x-amz-sdk-checksum-algorithm": kind, name: value})
+        assert moto.request("GET", f"/tests/{kind}/{key}", headers={"x-amz-checksum-mode": "ENABLED"}).headers[name] == value
+    right, wrong = probe(moto.environment()).get_all([{"address": f"s3://tests/{kind}/{key}"} for key in ("right", "wrong")])
+    assert is_whole(right, body) and wrong["status"] == "STK_ERR_NETWORK" and "checksum" in wrong["message"], (right, wrong)
 
 
 @pytest.fixture(scope="module")

@@ -394,14 +394,23 @@ def test_attempts_of_instance_metadata(identity, service):
 
 # --- refresh ---
 
-def test_refresh_before_expiry_in_the_background(identity, service):
-    """Lives of 4 s: each is renewed in its last second, a quarter, and nobody has to ask."""
+@pytest.mark.parametrize("source", ["container", "web identity"])
+def test_refresh_before_expiry_in_the_background(identity, service, source):
+    """Lives of 4 s: each is renewed in its last second, a quarter, and nobody has to ask.  The web's token is that of the file then."""
+    token = identity.home / "token"
+    token.write_text("first")
     count = iter(range(1, 100))
     service.answers[("GET", "/c")] = lambda *_: (200, container_json(f"C{next(count)}", seconds=4))
-    with identity.watch(AWS_CONTAINER_CREDENTIALS_FULL_URI=service.url + "/c") as say:
-        is_from(say(), "C1", TOKEN)
-        first = say("next")
-        assert first["refreshes"] >= 1 and first["access"] != "C1"
+    service.answers[("POST", "/")] = lambda *_: (200, sts_xml(f"C{next(count)}", seconds=4))
+    given = {"container": {"AWS_CONTAINER_CREDENTIALS_FULL_URI": service.url + "/c"},
+             "web identity": {"AWS_WEB_IDENTITY_TOKEN_FILE": token, "AWS_ROLE_ARN": "arn:r", "AWS_ENDPOINT_URL_STS": service.url}}[source]
+    with identity.watch(**given) as say:
+        first = say()
+        is_from(first, "C1", TOKEN)
+        token.write_text("second")
+        later = say("next")
+        assert later["refreshes"] >= 1 and later["access"] != "C1" and later["expires_at"] > first["expires_at"]
+        assert source == "container" or "WebIdentityToken=second" in service.asked[-1][3]
 
 
 def test_forced_refresh_after_the_store_said_expired(identity, service):
