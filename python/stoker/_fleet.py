@@ -71,9 +71,9 @@ def store_figures() -> dict[str, int]:
         return {}
 
 
-def put_on_disk(figures: dict[str, int]) -> int:
-    """Bytes of objects that memory had no room for."""
-    return figures.get("spilled_bytes", 0) + figures.get("on_disk_bytes", 0)
+def put_on_disk(figures: dict[str, int]) -> int | None:
+    """Bytes of objects that memory had no room for; None: not known."""
+    return figures["spilled_bytes"] + figures["on_disk_bytes"] if figures else None
 
 
 def stand_up() -> int:
@@ -109,22 +109,22 @@ class Engine:
                            "RAY_worker_niceness=0", self._nice)
         name_command()
         threading.Thread(target=self._look, daemon=True).start()
-        threading.Thread(target=self._open_first, daemon=True).start()
+        threading.Thread(target=self._open, args=("train",), daemon=True).start()
 
     def _look(self) -> None:
         while True:
             self._store = store_figures()
             time.sleep(LOOK_S)
 
-    def _open_first(self) -> None:
+    def _open(self, split: str) -> None:
         with contextlib.suppress(Exception):  # whoever asks is told
-            self._engine("train")
+            self._engine(split)
 
     def _note(self, data_set: str, phase: str, done: int, total: int) -> None:
         self._words = f"for the index of {data_set}: {phase}" + (f" {done} of {total}" if total else "")
 
     def _engine(self, split: str) -> _core.Engine:
-        """The engine of a split, opened by whoever comes first.  One that cannot be opened is tried again when it is asked for again."""
+        """The engine of a split, opened by whoever comes first."""
         with self._lock:
             future = self._engines.get(split)
             first = future is None
@@ -135,8 +135,6 @@ class Engine:
                 stand_up()
                 future.set_result(_core.Engine(self._setting.file, self._setting.pairs, split, self._setting.world, self._note))
             except BaseException as error:
-                with self._lock:
-                    del self._engines[split]
                 future.set_exception(error)
         return future.result()
 
@@ -171,15 +169,14 @@ class Engine:
         with self._lock:
             future = self._engines.get(split)
         if future is None:
-            threading.Thread(target=self._try_open, args=(split,), daemon=True).start()
+            threading.Thread(target=self._open, args=(split,), daemon=True).start()
             return None, self._words
         if not future.done():
             return None, self._words
+        if future.exception():  # the next that asks has it tried again
+            with self._lock:
+                self._engines.pop(split, None)
         return future.result().label(), ""
-
-    def _try_open(self, split: str) -> None:
-        with contextlib.suppress(Exception):
-            self._engine(split)
 
     def place(self, split: str, state: str | None, changes: str) -> tuple[int, str]:
         """Which micro-batch of a rank comes behind a state, and the state in this run's terms."""
@@ -268,15 +265,15 @@ class Fleet:
         """What an engine answers at once, once it is there."""
         try:
             return ray.get(self._control(member, method, *arguments), timeout=self._start_timeout)
-        except ray.exceptions.GetTimeoutError:
-            node = next((node for node in ray.nodes() if node["NodeID"] == member.node), None)
-            where = f"{node['NodeManagerAddress']}, which has {node['Resources'].get('CPU', 0):g} CPUs," if node and node["Alive"] else "a node that has gone"
-            raise WaitError(f"the engine {member.name} did not start in {self._start_timeout:g} s on {where} num_cpus={self._num_cpus:g} not being free "
-                            "there, perhaps: `ray status` shows who has them; lower num_cpus, end what holds them, or raise start_timeout",
+        except (ray.exceptions.GetTimeoutError, ray.exceptions.ActorUnschedulableError):
+            node = next((node for node in ray.nodes() if node["NodeID"] == member.node and node["Alive"]), None)
+            has = f"node {member.node[:12]} has {node['Resources'].get('CPU', 0):g} CPUs" if node else "its node has gone"
+            raise WaitError(f"the engine {member.name} did not start in {self._start_timeout:g} s: it wants num_cpus={self._num_cpus:g} free, and {has}: "
+                            "`ray status` shows who holds them; lower num_cpus, end what holds them, or raise start_timeout",
                             Status.ERR_TIMEOUT) from None
         except ray.exceptions.RayTaskError as error:
             raise cause_of(error) from None
-        except ray.exceptions.RayActorError as error:
+        except ray.exceptions.RayError as error:
             raise CallError(f"the engine {member.name} cannot be had: {str(error)[:300]}", Status.ERR_SYSTEM) from None
 
     def label(self, split: str, progress: Any) -> bytes:

@@ -95,9 +95,9 @@ class _Calls:
     """
 
     def __init__(self, fleet: Fleet, split: str, rank: int, opener: _core.Opener, fields: tuple[str, ...] | None, outstanding: int, late: float,
-                 on_spill: str, room: int, text: str | None, changes: str) -> None:
+                 on_spill: str, stores: Mapping[str, float], text: str | None, changes: str) -> None:
         self._fleet, self._split, self._rank, self._opener, self._fields = fleet, split, rank, opener, fields
-        self._outstanding, self._late, self._on_spill, self._room = outstanding, late, on_spill, room
+        self._outstanding, self._late, self._on_spill, self._stores = outstanding, late, on_spill, stores
         self._number, self._base = fleet.place(split, text, changes)
         self._start, self._state = self._number, self._base
         self._calls: collections.deque[_Call] = collections.deque()
@@ -225,16 +225,16 @@ class _Calls:
         self._looked = time.monotonic()
         self._note_disk(ray.get_runtime_context().get_node_id(), put_on_disk(store_figures()))
 
-    def _note_disk(self, node: str, disk_bytes: int) -> None:
+    def _note_disk(self, node: str, disk_bytes: int | None) -> None:
         """Bytes that a node's store has put on disk since this loader was opened are an error of configuration."""
-        before = self._disk.setdefault(node, disk_bytes)
-        if disk_bytes <= before:
+        if disk_bytes is None or disk_bytes <= (before := self._disk.setdefault(node, disk_bytes)):
             return
         self._disk[node] = disk_bytes
         self.counts["spilled_bytes"] += disk_bytes - before
-        words = (f"the object store of node {node[:12]} has put {(disk_bytes - before) // MIB + 1} MiB on disk: this run may hold "
-                 f"{self._room // MIB + 1} MiB there: start the node with --object-store-memory={2 * self._room} or more, lower outstanding "
-                 f"({self._outstanding}), or end what else holds objects there (`ray memory` shows it)")
+        more, has = disk_bytes - before, int(self._stores.get(node, 0))
+        words = (f"the object store of node {node[:12]}, of {has // MIB} MiB, has put {more // MIB + 1} MiB on disk: start the node with "
+                 f"--object-store-memory={has + 2 * more} or more, lower outstanding (now {self._outstanding}), keep or micro_batch, or end what else holds "
+                 "objects there (`ray memory` shows it)")
         if self._on_spill == "error":
             self._end(SetupError(words, Status.ERR_BUDGET))
         else:
@@ -356,7 +356,7 @@ class Loader(_loader.Loader):
     """
 
     def __init__(self, config: Config, rank: int = 0, world_size: int = 1, *, split: Literal["train", "eval"] = "train", run: str | None = None,
-                 state: str | Mapping[str, str] | None = None, fields: Iterable[str] | None = None, node_ranks: Iterable[int] | None = None,
+                 state: str | int | Mapping[str, str] | None = None, fields: Iterable[str] | None = None, node_ranks: Iterable[int] | None = None,
                  allow_changes: Iterable[str] = (), progress: _loader.Progress | None = None, placement: Placement = "local",
                  nodes: Sequence[str] | None = None, engines: int | None = None, num_cpus: float | None = None, outstanding: int | None = None,
                  store_share: float = 0.5, late: float = 30.0, on_spill: Literal["error", "warn"] = "error", detached: bool = False,
@@ -376,17 +376,17 @@ class Loader(_loader.Loader):
                             cpus, detached, start_timeout)
         self._opener = _core.Opener(self._fleet.label(split, progress), self._fields, Batch)
         here = _ranks_here(node_ranks, world_size)
-        self._outstanding, self._room = self._credits(here, here if placement == "local" else world_size / len(self._fleet.members), outstanding, store_share)
+        self._stores = {node["NodeID"]: float(node["Resources"].get("object_store_memory", 0)) for node in ray.nodes() if node["Alive"]}
+        self._outstanding = self._credits(here, here if placement == "local" else world_size / len(self._fleet.members), outstanding, store_share)
         self._open(_loader.state_text(state), allow_changes)
         _loader._open_loaders.add(self)
 
-    def _credits(self, ranks_here: int, ranks_each: float, wanted: int | None, share: float) -> tuple[int, int]:
+    def _credits(self, ranks_here: int, ranks_each: float, wanted: int | None, share: float) -> int:
         """Calls under way, so that what they return fits into the given part of the stores: of this node, where the trainers' own batches
-        are too, and of the engines' nodes.  And bytes that this may take on a node."""
+        are too, and of the engines' nodes."""
         size, keep = self._opener.batch_bytes, self._opener.keep
-        stores = {node["NodeID"]: node["Resources"].get("object_store_memory", 0) for node in ray.nodes() if node["Alive"]}
-        own = stores.get(ray.get_runtime_context().get_node_id(), 0)
-        theirs = min((stores.get(member.node, own) for member in self._fleet.members), default=own)
+        own = self._stores.get(ray.get_runtime_context().get_node_id(), 0.0)
+        theirs = min((self._stores.get(member.node, own) for member in self._fleet.members), default=own)
         most = min(share * own / (size * ranks_here) - keep, share * theirs / (size * max(ranks_each, 1)))
         auto = max(2, -(-AT_ENGINE // ranks_each))
         calls = int(wanted if wanted is not None else min(auto, most))
@@ -396,14 +396,14 @@ class Loader(_loader.Loader):
                              f"ranks with micro-batches of up to {size} bytes, and keep {keep}, take {room} bytes, over store_share {share:g} of it: start "
                              f"the nodes with --object-store-memory={int(room / share) + 1} or more, or lower micro_batch, keep or outstanding",
                              Status.ERR_BUDGET)
-        return calls, room
+        return calls
 
     def _open(self, text: str | None, allow_changes: Iterable[str] = ()) -> None:
         changes = allow_changes if isinstance(allow_changes, str) else ",".join(allow_changes)
         self._times = Times()
         self._at_beginning = text is None
         self._reader: Any = _Calls(self._fleet, self._split, self._rank, self._opener, self._fields, self._outstanding, self._late, self._on_spill,
-                                   self._room, text, changes)
+                                   self._stores, text, changes)
 
     def __repr__(self) -> str:
         return f"<stoker.ray.Loader of {self._file or 'options'}, {self._split}, rank {self._rank} of {self._world}, {len(self._fleet.members)} engines>"

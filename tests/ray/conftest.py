@@ -4,42 +4,16 @@ A cluster is several raylets on this machine, one set a module.  Engines end wit
 """
 import importlib.util
 import os
+import pathlib
 
 import pytest
+from ray_nodes import STEPS, WORLD
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 collect_ignore_glob = [] if HAS_RAY else ["test_*.py"]
 
 os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0", RAY_memory_monitor_refresh_ms="0", OMP_NUM_THREADS="1")
-MIB = 1 << 20
-WORLD, STEPS = 4, 100
-# What finds a lost node in seconds.
-FAST = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_timeout_ms": 500, "health_check_failure_threshold": 3}
-
-
-class Nodes:
-    """A cluster: a head, and nodes beside it."""
-
-    def __init__(self, count, store=120 * MIB, cpus=2, system=None):
-        from ray.cluster_utils import Cluster
-        self.store, self.cpus = store, cpus
-        head = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": store}
-        if system:
-            head["_system_config"] = system
-        self.cluster = Cluster(initialize_head=True, head_node_args=head)
-        self.nodes = [self.add() for _ in range(count - 1)]
-
-    def add(self):
-        return self.cluster.add_node(num_cpus=self.cpus, object_store_memory=self.store)
-
-    def join(self):
-        import ray
-        ray.init(address=self.cluster.address, namespace="stoker", log_to_driver=False, logging_level="ERROR")
-
-    def end(self):
-        import ray
-        ray.shutdown()
-        self.cluster.shutdown()
+os.environ["PYTHONPATH"] += f"{os.pathsep}{pathlib.Path(__file__).parent}"  # so that workers find what the tests hand them
 
 
 @pytest.fixture(scope="session")

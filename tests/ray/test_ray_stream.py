@@ -1,9 +1,10 @@
-"""Batches from a cluster are those of one machine, whoever makes them."""
+"""Batches from a cluster are those of one machine, whoever makes them, and only references go another way than to who reads them."""
+import numpy as np
 import pytest
 import ray
 import stoker
 import stoker.ray
-from conftest import MIB, STEPS, WORLD, Nodes
+from ray_nodes import MIB, STEPS, WORLD, Nodes, Rank, bound_to, node_ids, read, store_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -12,16 +13,6 @@ def cluster():
     nodes.join()
     yield nodes
     nodes.end()
-
-
-def read(loaders, steps):
-    """So many micro-batches of each rank, in turn."""
-    got = [[] for _ in loaders]
-    for _ in range(steps):
-        for rank, loader in enumerate(loaders):
-            batch = next(loader)
-            got[rank].append((batch.digest(), batch.state))
-    return got
 
 
 @pytest.mark.parametrize("engines", [1, 2, 3])
@@ -33,3 +24,140 @@ def test_any_number_of_engines_makes_the_same_stream(load, whole, engines):
     told = loaders[0].metrics()["ray"]["engines"]
     assert len(told) == engines and len({engine["node"] for engine in told.values()}) == engines
     assert all(engine["made"] > 0 for engine in told.values()) and sum(engine["made"] for engine in told.values()) == WORLD * STEPS
+
+
+def test_no_tensor_goes_through_the_driver(config, small):
+    """Ranks and engines on two nodes, the driver on a third, in whose object store nothing of theirs ever is."""
+    here, others = node_ids()
+    large = {**small, "max_pixels": 200704}  # what is under 100 KiB travels in the answer itself, and through no store
+    before = [store_of(node).cumulative_created_bytes for node in (here, *others)]
+    options = {**large, "run": "apart", "placement": "nodes", "nodes": others, "detached": True}
+    ranks = [ray.remote(Rank).options(num_cpus=0.1, scheduling_strategy=bound_to(others[rank % 2])).remote() for rank in range(WORLD)]
+    told = ray.get([rank.read.remote(str(config), i, 30, options) for i, rank in enumerate(ranks)], timeout=120)
+    with stoker.Loader(config, 1, WORLD, engine="inprocess", **large) as local:
+        assert told[1][0] == read([local], 30)[0]
+    grown = [store_of(node).cumulative_created_bytes - start for node, start in zip((here, *others), before)]
+    assert grown[0] < 100_000 and min(grown[1:]) > 1_000_000 and sum(grown[1:]) > 0.8 * sum(size for _, size in told)
+    assert stoker.ray.stop("apart") == 2
+
+
+def test_a_rank_owns_what_it_is_given(load, monkeypatch):
+    core = ray._private.worker.global_worker.core_worker
+    owners, get = [], ray.get
+
+    def spy(refs, **more):
+        if not isinstance(refs, list):
+            owners.append(core.get_owner_address(refs))
+        return get(refs, **more)
+
+    monkeypatch.setattr(ray, "get", spy)
+    read([load(0, 1, run="owner", batch=1, placement="spread", engines=2)], 10)
+    assert len(owners) >= 10 and set(owners) == {core.get_owner_address(ray.put(0))}
+
+
+def test_states_go_from_one_kind_of_loader_to_the_other(load, config, small, whole):
+    loaders = [load(rank, run="state") for rank in range(WORLD)]
+    assert read(loaders, 37) == [rank[:37] for rank in whole]
+    states = [loader.state_dict() for loader in loaders]
+    assert all(state == states[0] == whole[0][36][1] for state in states)
+    with stoker.Loader(config, 2, WORLD, engine="inprocess", state=states[0], **small) as local:
+        assert [(batch.digest(), batch.state) for batch in local] == whole[2][37:]
+    there = load(3, run="state", state=whole[1][80][1])
+    assert read([there], 5) == [whole[3][81:86]]
+    there.load_state_dict(states[1])
+    assert read([there], 4) == [whole[3][37:41]]
+    there.reset()
+    assert read([there], 2) == [whole[3][:2]] and len(there) == STEPS == there.steps
+    with stoker.Loader(config, engine="inprocess", **{**small, "seed": 77}) as other, pytest.raises(stoker.StateError, match="seed"):
+        load(0, run="state", state=other.state_dict())
+
+
+def test_a_batch_is_that_of_a_local_loader(load, config, small):
+    """Mapping, attributes, dict, samples; views of the object store, which keep it; read-only; aligned."""
+    remote = load(1, run="views")
+    with stoker.Loader(config, 1, WORLD, engine="inprocess", **{**small, "keep": 2}) as local:
+        for a, b in zip(remote, local):
+            assert type(a) is type(b) and list(a) == list(b) and a.samples == b.samples and a.state == b.state
+            assert (a.step, a.rank, a.tokens, a.loss_tokens, a.step_loss_tokens) == (b.step, b.rank, b.tokens, b.loss_tokens, b.step_loss_tokens)
+            for name, view in a.items():
+                assert np.array_equal(view, b[name]) and view.ctypes.data % 64 == 0 and not view.flags.writeable, name
+            plain = a.dict()
+            assert plain.keys() == b.dict().keys() and plain["labels"].flags.writeable
+            assert (a.pixel_rule.table == b.pixel_rule.table).all()
+            if a.step == 20:
+                break
+    view, copy = a["input_ids"], a["input_ids"].copy()
+    a.release()
+    remote.close()
+    assert (view == copy).all()
+
+
+def test_a_reader_may_want_some_fields(load, whole):
+    loader, wanted = load(2, run="fields"), ("labels", "image_grid_thw")
+    some = load(2, run="fields", fields=wanted)
+    for full, part, _ in zip(loader, some, range(20)):
+        assert set(part) == set(wanted) & set(full) and all((part[name] == full[name]).all() and part[name].ctypes.data % 64 == 0 for name in part)
+        assert part.samples == full.samples and part.loss_tokens == full.loss_tokens
+    sizes = [one.metrics()["ray"]["received_bytes"] for one in (loader, some)]
+    assert sizes[1] < sizes[0] / 3
+
+
+def test_training_and_evaluation_and_tensors(config, small, tmp_path):
+    torch = pytest.importorskip("torch")
+    import shutil
+    import stoker.torch
+
+    class Loader(stoker.torch.Loader, stoker.ray.Loader):
+        pass
+
+    shutil.copytree(config.parent, tmp_path / "set")
+    with open(tmp_path / "set/stoker.yaml", "a", encoding="utf-8") as file:
+        file.write("\neval:\n  batch: 4\n  data: [{name: sample, path: train.jsonl, first: 12}]\n")
+    options = {**small, "run": "both", "node_ranks": range(2)}
+    with Loader(tmp_path / "set/stoker.yaml", 0, 2, split="eval", device="cpu", **options) as evaluation, \
+            Loader(tmp_path / "set/stoker.yaml", 0, 2, device="cpu", dtype=torch.bfloat16, **options) as training:
+        for _ in range(2):
+            seen = [batch["input_ids"] for batch in evaluation]
+            assert len(seen) == 3
+            evaluation.reset()
+        for _, batch in zip(range(8), training):
+            assert all(isinstance(value, torch.Tensor) for value in batch.values())
+            assert "pixel_bytes" not in batch and batch.get("pixel_values", torch.zeros(1, dtype=torch.bfloat16)).dtype == torch.bfloat16
+        assert training.state_dict() == batch.state and batch.step == 7
+
+
+def test_what_does_not_fit_together_is_refused(load, config, small):
+    first = load(0, run="agree")
+    for wrong, words in (({"seed": 5}, "seed"), ({"world": 2, "rank": 1}, "world of 4")):
+        with pytest.raises(stoker.SetupError, match=words):
+            load(**{"rank": 1, "run": "agree", **wrong})
+    for wrong, words in (({"placement": "near"}, "placement"), ({"nodes": ["x"]}, "nodes"), ({"placement": "nodes", "nodes": ["10.0.0.77"]}, "10.0.0.77"),
+                         ({"placement": "spread", "engines": 9}, "9 engines"), ({"placement": "spread", "num_cpus": 64}, "num_cpus=64"),
+                         ({"outstanding": 4000}, "--object-store-memory="), ({"placement": "local", "num_cpus": 64, "start_timeout": 2}, "num_cpus=64")):
+        with pytest.raises(stoker.Error, match=words):
+            load(**{"run": f"refused-{sorted(wrong.items())[0][1]}".replace("[", "").replace("'", ""), **wrong})
+    with pytest.raises(stoker.Error, match="`run`"):
+        load(run=None)
+    with pytest.raises(stoker.SetupError, match="no_such_option"):
+        load(run="option", no_such_option=1)
+    with pytest.raises(TimeoutError):
+        first.next(0)
+        for _ in range(STEPS):
+            first.next(0)
+    held = [next(first) for _ in range(3)]
+    with pytest.raises(stoker.SetupError, match="holds 3 batches, and keep is 2"):
+        next(first)
+    assert held[2].step == held[0].step + 2
+
+
+def test_the_object_store_stays_flat(load):
+    """More goes through it than it holds."""
+    loader = load(0, 1, run="flat", batch=1, steps=1000, epochs=100, max_pixels=65536)
+    here, _ = node_ids()
+    used = []
+    for number, batch in enumerate(loader):
+        if number % 30 == 29:
+            used.append(store_of(here).object_store_bytes_used)
+    told = loader.metrics()["ray"]
+    assert number == 999 and told["received_bytes"] > 120 * MIB
+    assert max(used[10:]) <= max(used[:10]) * 1.5 and told["spilled_bytes"] == 0

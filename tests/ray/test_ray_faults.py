@@ -1,0 +1,130 @@
+"""Whatever is killed, stopped or full: the same stream, or an error that says what to do, and no wait without an end."""
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import ray
+import stoker
+import stoker.ray
+from ray_nodes import FAST, MIB, STEPS, WORLD, Nodes, node_ids, read
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    nodes = Nodes(3, system=FAST)
+    nodes.join()
+    yield nodes
+    nodes.end()
+
+
+def engines_of(loader):
+    return loader.metrics()["ray"]["engines"]
+
+
+def test_engines_killed_every_ten_steps_change_nothing(load, whole):
+    loaders = [load(rank, run="killed", placement="spread", engines=2) for rank in range(WORLD)]
+    got, killed = [[] for _ in range(WORLD)], set()
+    for start in range(0, STEPS, 10):
+        for rank, more in enumerate(read(loaders, 10)):
+            got[rank] += more
+        told = sorted(engines_of(loaders[0]).values(), key=lambda engine: engine["node"])
+        if told:  # one that is just coming up says nothing
+            engine = told[start // 10 % len(told)]
+            killed.add(engine["pid"])
+            os.kill(engine["pid"], signal.SIGKILL)
+    assert got == whole and len(killed) >= 8
+
+
+def test_calls_of_an_engine_that_stands_still_are_asked_of_another(load, whole):
+    loaders = [load(rank, run="still", placement="spread", engines=2, late=0.5) for rank in range(WORLD)]
+    assert read(loaders, 5) == [rank[:5] for rank in whole]
+    stopped = [engine["pid"] for engine in engines_of(loaders[0]).values()][0]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        assert read(loaders, 15) == [rank[5:20] for rank in whole]
+        assert sum(loader._reader.counts["asked_again"] for loader in loaders) > 0
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert read(loaders, 20) == [rank[20:40] for rank in whole]
+
+
+def test_a_node_that_goes_without_a_word_changes_nothing(load, whole, cluster):
+    """With an engine on it and results in its store; another node takes its place."""
+    here, others = node_ids()
+    loaders = [load(rank, run="node", placement="spread", engines=2, late=2) for rank in range(WORLD)]
+    assert read(loaders, 10) == [rank[:10] for rank in whole]
+    lost = next(engine["node"] for engine in engines_of(loaders[0]).values() if engine["node"] != here)
+    cluster.cluster.remove_node(next(node for node in cluster.nodes if node.node_id == lost), allow_graceful=False)
+    assert read(loaders, STEPS - 10) == [rank[10:] for rank in whole]
+    told = engines_of(loaders[0]).values()
+    assert all(engine["node"] != lost for engine in told) and sum(loader._reader.counts["asked_again"] for loader in loaders) > 0
+
+
+def test_an_object_store_that_is_full_is_an_error_of_configuration(load):
+    loader = load(0, 1, run="full", batch=1, steps=100_000, epochs=100_000, max_pixels=65536)
+    next(loader)
+    held = [ray.put(np.zeros(20 * MIB, np.uint8)) for _ in range(6)]  # of 120 MiB
+    with pytest.raises(stoker.SetupError, match="--object-store-memory="):
+        for _ in loader:
+            pass
+    assert held and loader.metrics()["ray"]["spilled_bytes"] > 0
+    with pytest.raises(stoker.SetupError):
+        next(loader)
+
+
+def test_a_wait_has_an_end_that_says_for_what(load):
+    with pytest.raises(stoker.SetupError, match="batch"):
+        load(run="batch", batch=0)
+    loader = load(0, 1, run="short", timeout=1, batch=1, late=60)
+    assert next(loader).step == 0
+    pid = next(iter(engines_of(loader).values()))["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(stoker.WaitError, match="raise timeout"):
+            for _ in loader:
+                pass
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def end_session(leader):
+    """Of the cluster that the process started nothing stays."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            pid, rest = stat.parent.name, stat.read_text().rpartition(")")[2].split()
+            if int(rest[3]) == leader:
+                os.kill(int(pid), signal.SIGKILL)
+
+
+LOSES_ITS_HEAD = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+import ray_nodes, stoker, stoker.ray
+nodes = ray_nodes.Nodes(2)
+nodes.join()
+loader = stoker.ray.Loader(sys.argv[1], 0, 1, run="head", batch=1, epochs=100000, memory="128MiB", max_pixels=16384, min_pixels=4096, timeout=5,
+                           index_dir=sys.argv[3], placement="nodes", nodes=[nodes.nodes[0].node_id])
+next(loader)
+print("begun", flush=True)
+nodes.cluster.head_node.kill_gcs_server()
+nodes.cluster.head_node.kill_raylet()
+for batch in loader:
+    pass
+"""
+
+
+def test_without_its_head_a_rank_ends_with_an_error(config, index_dir, source):
+    """Ray ends the process itself, or next() does: whichever finds out first."""
+    rank = subprocess.Popen([sys.executable, "-c", LOSES_ITS_HEAD, config, source / "tests/ray", index_dir], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, start_new_session=True,
+                            env={**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "3"})
+    try:
+        said, errors = rank.communicate(timeout=150)
+    finally:
+        end_session(rank.pid)
+    assert "begun" in said and rank.returncode != 0 and errors, errors

@@ -1,0 +1,75 @@
+"""Ranks that Ray Train started, and ranks that torchrun started beside the cluster, read the same stream."""
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import ray
+import stoker.ray
+from ray_nodes import WORLD, Nodes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    nodes = Nodes(1, cpus=4)
+    nodes.join()
+    yield nodes
+    nodes.end()
+
+
+def train(told):
+    """What runs on each worker of Ray Train."""
+    import ray.train
+    import stoker.ray
+    place = ray.train.get_context()
+    with stoker.ray.Loader(told["config"], place.get_world_rank(), place.get_world_size(), node_ranks=range(2), **told["options"]) as loader:
+        for _, batch in zip(range(10), loader):
+            pass
+        with open(f"{told['folder']}/{batch.rank}.json", "w", encoding="utf-8") as file:
+            json.dump([batch.state, batch.digest().hex()], file)
+
+
+def local(config, small, rank, world, steps):
+    with stoker.Loader(config, rank, world, engine="inprocess", **small) as loader:
+        return [(batch.digest(), batch.state) for _, batch in zip(range(steps), loader)]
+
+
+def test_workers_of_a_torch_trainer(config, small, tmp_path):
+    torch = pytest.importorskip("ray.train.torch")
+    trainer = torch.TorchTrainer(train, train_loop_config={"config": str(config), "options": small, "folder": str(tmp_path)},
+                                 scaling_config=ray.train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1}),
+                                 run_config=ray.train.RunConfig(storage_path=str(tmp_path / "runs"), name="stoker"))
+    trainer.fit()
+    for rank in range(2):
+        state, digest = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert (bytes.fromhex(digest), state) == local(config, small, rank, 2, 10)[-1]
+
+
+TORCHRUN = """
+import json, os, sys
+import stoker.ray
+options = json.loads(sys.argv[2])
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+with stoker.ray.Loader(sys.argv[1], rank, world, **options) as loader:
+    print(json.dumps([batch.digest().hex() for _, batch in zip(range(20), loader)]))
+"""
+
+
+def test_ranks_that_torchrun_started(config, small, whole, cluster):
+    options = json.dumps({**small, "index_dir": str(small["index_dir"]), "detached": True})
+    environment = {**os.environ, "RAY_ADDRESS": cluster.cluster.address, "WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD),
+                   "TORCHELASTIC_RUN_ID": "job-7"}
+    ranks = [subprocess.Popen([sys.executable, "-c", TORCHRUN, config, options], env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+             for rank in range(WORLD)]
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks)
+    assert [json.loads(line) for line in said] == [[digest.hex() for digest, _ in rank[:20]] for rank in whole]
+    assert stoker.ray.stop("job-7") == 1
+
+
+def test_a_process_that_finds_no_cluster_is_told(config, small):
+    program = f"import stoker.ray\nstoker.ray.Loader({str(config)!r}, address='127.0.0.1:1', memory='128MiB')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "2", "RAY_raylet_start_wait_time_s": "2"})
+    assert done.returncode != 0 and ("CallError" in done.stderr or "Failed to connect" in done.stderr), done.stderr[-2000:]
