@@ -270,28 +270,9 @@ static json_t *latency_json(const stk_latency *l)
 static json_t *store_json(const stk_store_metrics *s)
 {
     json_t *const root = json_object(), *const reasons = json_object();
-    const struct {
-        const char *name;
-        uint64_t value;
-    } counts[] = {{"requests", s->requests},
-                  {"bytes", s->bytes},
-                  {"connections", s->connections},
-                  {"concurrency", s->concurrency},
-                  {"retries", s->retries},
-                  {"throttles", s->throttles},
-                  {"hedges_sent", s->hedges_sent},
-                  {"hedges_won", s->hedges_won},
-                  {"credential_refreshes", s->credential_refreshes},
-                  {"cache_hits", s->cache_hits},
-                  {"cache_misses", s->cache_misses},
-                  {"cache_hit_bytes", s->cache_hit_bytes},
-                  {"cache_stored", s->cache_stored},
-                  {"cache_refused", s->cache_refused},
-                  {"cache_evicted", s->cache_evicted},
-                  {"cache_broken", s->cache_broken},
-                  {"cache_used_bytes", s->cache_used_bytes}};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        json_object_set_new(root, counts[i].name, json_integer((json_int_t)counts[i].value));
+#define PUT(member) json_object_set_new(root, #member, json_integer((json_int_t)s->member));
+    STK_STORE_COUNT_MAP(PUT)
+#undef PUT
     for (unsigned i = 0; i < STK_STORE_RETRY_REASONS; i++)
         if (s->retries_by_reason[i])
             json_object_set_new(reasons, stk_retry_name(i), json_integer((json_int_t)s->retries_by_reason[i]));

@@ -41,6 +41,12 @@ typedef struct stk_store_metrics {
     double price, price_per_million_samples; /* estimates by `prices`; 0: none given, or nothing delivered */
 } stk_store_metrics;
 
+/* The numbers of them that reports give by their names, in their order: X(member). */
+#define STK_STORE_COUNT_MAP(X)                                                                             \
+    X(requests) X(bytes) X(connections) X(concurrency) X(retries) X(throttles) X(hedges_sent)              \
+    X(hedges_won) X(credential_refreshes) X(cache_hits) X(cache_misses) X(cache_hit_bytes)                 \
+    X(cache_stored) X(cache_refused) X(cache_evicted) X(cache_broken) X(cache_used_bytes)
+
 typedef struct stk_metrics {
     stk_stage_metrics fetch, decode, transform, text, place;
     uint64_t micro_batches, samples, filler, tokens, supervised_tokens, images; /* delivered */

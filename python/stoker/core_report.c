@@ -268,6 +268,37 @@ static PyObject *reasons(const stk_metrics *m)
     return finish(all, done);
 }
 
+static PyObject *latency(const stk_latency *l)
+{
+    const double ms = (double)STK_MS;
+    return Py_BuildValue("{sKsdsdsdsdsd}", "count", NUM(l->count), "mean_ms", (double)l->mean_ns / ms, "p50_ms", (double)l->p50_ns / ms, "p90_ms",
+                         (double)l->p90_ns / ms, "p99_ms", (double)l->p99_ns / ms, "p999_ms", (double)l->p999_ns / ms);
+}
+
+static PyObject *retries(const stk_store_metrics *s)
+{
+    PyObject *const all = PyDict_New();
+    bool done = all != NULL;
+    for (unsigned i = 0; done && i < COUNT(s->retries_by_reason); i++)
+        if (s->retries_by_reason[i]) done = put(all, stk_retry_name(i), PyLong_FromUnsignedLongLong(s->retries_by_reason[i]));
+    return finish(all, done);
+}
+
+static PyObject *store(const stk_store_metrics *s)
+{
+#define NUMBER(member) {#member, s->member},
+    const number numbers[] = {STK_STORE_COUNT_MAP(NUMBER)};
+#undef NUMBER
+    PyObject *const dict = PyDict_New();
+    const bool done =
+        dict && put_numbers(dict, numbers, COUNT(numbers)) && put(dict, "retries_by_reason", retries(s)) &&
+        put(dict, "cache_warning", s->cache_words[0] ? core_text(s->cache_words) : Py_NewRef(Py_None)) &&
+        put(dict, "first_byte", latency(&s->first_byte)) && put(dict, "whole", latency(&s->whole)) &&
+        put(dict, "price", PyFloat_FromDouble(s->price)) &&
+        put(dict, "price_per_million_samples", PyFloat_FromDouble(s->price_per_million_samples));
+    return finish(dict, done);
+}
+
 PyObject *core_metrics(const stk_metrics *m)
 {
     const number numbers[] = {{"micro_batches", m->micro_batches}, {"samples", m->samples}, {"filler", m->filler}, {"tokens", m->tokens},
@@ -282,7 +313,8 @@ PyObject *core_metrics(const stk_metrics *m)
                                           "peak_bytes", NUM(m->peak_bytes), "arena_bytes", NUM(m->arena_bytes), "waits",
                                           NUM(m->budget_waits))) &&
         put(dict, "failures", Py_BuildValue("{sKsN}", "masked", NUM(m->masked), "by_reason", reasons(m))) &&
-        put(dict, "facts_read", Py_BuildValue("{sKsK}", "records", NUM(m->records_read), "headers", NUM(m->headers_read)));
+        put(dict, "facts_read", Py_BuildValue("{sKsK}", "records", NUM(m->records_read), "headers", NUM(m->headers_read))) &&
+        put(dict, "store", store(&m->store));
     return finish(dict, done);
 }
 

@@ -466,6 +466,10 @@ static void judge(stk_loop *l, stk_piece *p, const stk_attempt *attempt)
         stk_piece_retry(l, p, STK_RETRY_THROTTLE, a->retry_after_s, words);
         break;
     case STK_VERDICT_MISSING:
+        if (job->kind == STK_JOB_LIST || job->kind == STK_JOB_PUT) { /* which name no key that could be missing */
+            refused(l, job, a, "there is no such bucket at this store", "look at the address, endpoint and region");
+            break;
+        }
         (void)stk_job_fail(l, job, STK_ERR_MEDIA_MISSING, a->status, "%s", store ? "no such key in the bucket" : words);
         break;
     case STK_VERDICT_NO_BUCKET:

@@ -356,6 +356,25 @@ def test_prices_become_an_estimate(remote):
     assert came["price_per_million_samples"] > came["price"]
 
 
+def test_the_figures_of_a_store_are_those_of_a_loader_too(remote):
+    """The keys of the command line, from Python."""
+    remote.config.write_text(remote.config.read_text() + "prices: {request: 0.4, transfer: 20}\n")
+    said = remote.run()["store"]
+    script = """
+import json, sys, stoker
+with stoker.Loader(sys.argv[1]) as loader:
+    for _ in loader:
+        pass
+    print(json.dumps(loader.metrics()["store"]))
+"""
+    done = subprocess.run([sys.executable, "-c", script, remote.config], env=remote.environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told.keys() == said.keys() and told["first_byte"].keys() == said["first_byte"].keys()
+    assert told["requests"] > 0 and told["whole"]["count"] > 0 and told["cache_warning"] is None
+    assert abs(told["price"] - (told["requests"] * 0.4 / 1e3 + told["bytes"] * 20 / 1e9)) < 1e-9
+
+
 def test_a_store_that_refuses_stops_with_words(remote):
     wrong = remote("index", status=None, AWS_SECRET_ACCESS_KEY="not this one")
     assert wrong.returncode != 0 and "not this one" not in wrong.stderr

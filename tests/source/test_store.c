@@ -752,6 +752,21 @@ static void lists_have_all_pages_and_puts_are_tried_again(void)
     server_stop(s);
 }
 
+static bool is_no_store(exchange *x) { return server_status(x, 404, "Content-Type: text/html\r\n", "<html>not here</html>"); }
+
+static void who_is_no_store_has_no_list(void)
+{
+    server *const s = server_start(is_no_store, NULL);
+    fetcher f;
+    stk_error err = {0};
+    open_fetcher(&f, s, (stk_source_config){0});
+    CHECK_INT(stk_store_list(f.store, stk_str_of("s3://bucket/a"), note_entry, NULL, &err), STK_ERR_NETWORK);
+    CHECK_HAS(err.message, "404; look at the address, endpoint");
+    CHECK_INT(stk_store_put(f.store, stk_str_of("s3://bucket/a"), (stk_bytes){(const uint8_t *)"x", 1}, &err), STK_ERR_NETWORK);
+    close_fetcher(&f);
+    server_stop(s);
+}
+
 /* Refused by its size alone: not a byte of it is there to be looked at. */
 static void what_one_request_cannot_store_is_refused(void)
 {
@@ -780,6 +795,6 @@ int main(int argc, char **argv)
               TEST(an_object_that_changes_while_it_is_read_is_read_again), TEST(the_region_of_a_bucket_is_found),
               TEST(a_clock_that_is_off_is_corrected_once), TEST(checksums_are_compared_where_there_are_any),
               TEST(plain_http_follows_redirects_as_far_as_it_may), TEST(no_query_is_told),
-              TEST(a_name_that_does_not_resolve_is_tried_again), TEST(lists_have_all_pages_and_puts_are_tried_again),
+              TEST(a_name_that_does_not_resolve_is_tried_again), TEST(lists_have_all_pages_and_puts_are_tried_again), TEST(who_is_no_store_has_no_list),
               TEST(what_one_request_cannot_store_is_refused));
 }
