@@ -40,6 +40,7 @@ help:
 	@echo 'make test-wheel-tree  such a wheel in a minimal Debian without the libraries that it brings (root)'
 	@echo 'make bench       images and samples a second beside the reference processor and an expert pipeline'
 	@echo 'make bench-s3    objects a second from a store 30 ms away, beside other clients'
+	@echo 'make bench-next  microseconds of a ready batch beside a torch DataLoader, and what an engine beside takes from a training loop'
 	@echo 'make bench-talk  batches of 256 from that store: serial, parallel and prefetched, beside a serial loader in Python'
 	@echo 'make conformance the pinned releases of the reference beside Stoker: docs/conformance.md (downloads 12 GB once)'
 	@echo 'make fuzz        SECONDS=60 of each fuzz target; FUZZ=jpeg for one'
@@ -100,7 +101,7 @@ test-asan: deps
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(MESON_TEST) -C build-asan --no-suite checks -t 4
 	@tools/install-deps test
 	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 \
-		UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 STK_BUILD=$(abspath build-asan) \
+		UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 STK_SOAK=2000 STK_BUILD=$(abspath build-asan) \
 		$(PYTHON) -m pytest -q -p no:cacheprovider tests/python
 	ASAN_OPTIONS=quarantine_size_mb=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(call some_schedules,build-asan)
 
@@ -182,7 +183,7 @@ bench: build
 		--images $(BENCH_SET) --prefix '$(PREFIX)'
 
 BENCH_STORE = bench/slow_store bench/bench_store
-.PHONY: bench-s3 bench-talk
+.PHONY: bench-s3 bench-talk bench-next
 bench-s3: build
 	@tools/install-deps rivals
 	@ninja -C $(BUILD) $(BENCH_STORE)
@@ -194,6 +195,10 @@ bench-talk: build
 	$(REFERENCE) tools/make-reference-model qwen3-vl $(BUILD)/reference-model
 	$(REFERENCE) tools/make-bench-set $(BUILD)/bench-set
 	$(REFERENCE) bench/talk.py --build $(BUILD)
+
+bench-next: build
+	@tools/install-deps reference
+	OMP_NUM_THREADS=1 PYTHONPATH=$(abspath $(BUILD)/python) $(REFERENCE) bench/next.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
 # WRITE=--write writes the goldens and the tables of docs/conformance.md again.
 conformance: build

@@ -286,30 +286,36 @@ def test_the_interpreter_may_end_with_everything_open(config, index_dir):
 
 
 SOAK = """
-import os, sys, stoker
-count = int(sys.argv[3])
+import os, pathlib, sys, stoker
+count, run = int(sys.argv[3]), sys.argv[4]
 
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def look(process):
+    with open(f"/proc/{process}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), len(os.listdir(f"/proc/{process}/fd"))
 
-seen = []
-with stoker.Loader(sys.argv[1], index_dir=sys.argv[2], workers=1, steps=count, batch=1, memory="64MiB", max_pixels=16384) as loader:
+with stoker.Loader(sys.argv[1], index_dir=sys.argv[2], run=run, workers=1, steps=count, batch=1, memory="64MiB", max_pixels=16384) as loader:
+    engine, = (folder.name for folder in pathlib.Path("/proc").iterdir()
+               if folder.name.isdigit() and f"\\0{run}\\0".encode() in (folder / "cmdline").read_bytes() and folder.name != str(os.getpid()))
     for number, batch in enumerate(loader, 1):
-        batch.dict(), batch.samples, batch.state, batch.field("labels").__dlpack__(), batch["labels"], loader.metrics()
+        batch.dict(), batch.samples, batch.state, batch.field("labels").__dlpack__(), batch["labels"]
+        if number % 100 == 0:
+            loader.metrics()
         if number in (count // 2, count):
-            seen.append((resident(), len(os.listdir("/proc/self/fd"))))
-print(number, seen[1][0] - seen[0][0], seen[1][1] - seen[0][1])
+            print(number, *look("self"), *look(engine))
 """
 
 
 def test_memory_and_descriptors_stay_flat(config, index_dir):
-    """STK_SOAK: how many batches; half of them to warm up."""
-    count = int(os.environ.get("STK_SOAK", 2000))
-    done = subprocess.run([sys.executable, "-c", SOAK, config, index_dir, str(count)], capture_output=True, text=True, timeout=3600)
+    """Of both processes, over 20,000 batches (STK_SOAK: how many), half of them to warm up."""
+    count = int(os.environ.get("STK_SOAK", 20000))
+    done = subprocess.run([sys.executable, "-c", SOAK, config, index_dir, str(count), f"soak-{os.getpid()}"], capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr
-    number, grown, descriptors = map(int, re.findall(r"-?\d+", done.stdout))
-    assert number == count and descriptors == 0 and grown < 1024 * count // 2
+    half, end = ([int(number) for number in line.split()] for line in done.stdout.splitlines())
+    assert (half[0], end[0]) == (count // 2, count)
+    for what, at in (("client", 1), ("engine", 3)):
+        grown, opened = end[at] - half[at], end[at + 1] - half[at + 1]
+        print(f"{what}: {1000 * grown // (count // 2)} bytes in 1,000 batches")
+        assert opened == 0 and grown < 1024 * count // 2, f"{what}: {grown} bytes and {opened} descriptors more in {count // 2} batches"
 
 
 # --- pixels ---
