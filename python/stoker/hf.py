@@ -23,16 +23,16 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-import yaml
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from . import _loader, torch
 from ._batch import State
 from ._hf_check import Difference as Difference, Report as Report, check as check
-from ._options import Config, options
+from ._options import Config
+from ._stated import Wanted, agree, read_stated
 
 STATE_FILE = "stoker.state"
 KEPT_STATES = 64    # of the last steps: more than any trainer takes ahead
@@ -41,58 +41,30 @@ HELD = 2            # Trainer holds the micro-batches of two steps
 
 # --- what TrainingArguments say ---
 
-class _Wanted(NamedTuple):
-    """A value of an option, and the words of who says so."""
-
-    value: Any
-    words: str
-
-
-def _read_top(config: Config) -> Mapping[str, Any]:
-    """The keys of a configuration.  What is wrong with a file is said by who opens it."""
-    if not isinstance(config, (str, os.PathLike)):
-        return config or {}
-    try:
-        with open(config, encoding="utf-8") as file:
-            read = yaml.safe_load(file)
-    except (OSError, ValueError, yaml.YAMLError):
-        read = None
-    return read if isinstance(read, Mapping) else {}
-
-
-def _agreed(stated: Mapping[str, Any], wanted: Mapping[str, _Wanted], where: str) -> dict[str, Any]:
-    """The options that TrainingArguments decide; refused where something else is stated."""
-    for name, (value, words) in wanted.items():
-        said = stated.get(name)
-        if said not in (value, "auto", "all", None):
-            raise ValueError(f"{name} is {said!r} in {where}, and by TrainingArguments {value!r} ({words}): let them agree, or leave {name} out of {where}")
-    return {name: value for name, (value, _) in wanted.items()}
-
-
-def _rows(args: Any, world: int) -> dict[str, _Wanted]:
+def _rows(args: Any, world: int) -> dict[str, Wanted]:
     rows, accumulation = args.per_device_train_batch_size, args.gradient_accumulation_steps
-    words = f"per_device_train_batch_size {rows}"
-    return {"batch": _Wanted(rows * accumulation * world, f"{words} x gradient_accumulation_steps {accumulation} x {world} processes"),
-            "micro_batch": _Wanted(rows, words)}
+    words = f"TrainingArguments (per_device_train_batch_size {rows}"
+    return {"batch": Wanted(rows * accumulation * world, f"{words} x gradient_accumulation_steps {accumulation} x {world} processes)"),
+            "micro_batch": Wanted(rows, f"{words})")}
 
 
-def _eval_rows(args: Any, world: int) -> dict[str, _Wanted]:
+def _eval_rows(args: Any, world: int) -> dict[str, Wanted]:
     rows = args.per_device_eval_batch_size
-    words = f"per_device_eval_batch_size {rows}"
-    return {"batch": _Wanted(rows * world, f"{words} x {world} processes"), "micro_batch": _Wanted(rows, words)}
+    words = f"TrainingArguments (per_device_eval_batch_size {rows}"
+    return {"batch": Wanted(rows * world, f"{words} x {world} processes)"), "micro_batch": Wanted(rows, f"{words})")}
 
 
-def _end(args: Any) -> dict[str, _Wanted]:
+def _end(args: Any) -> dict[str, Wanted]:
     if args.max_steps > 0:
-        return {"steps": _Wanted(args.max_steps, "max_steps")}
-    words = f"num_train_epochs {args.num_train_epochs:g}"
-    return {"steps": _Wanted("auto", f"{words}, and no max_steps"), "epochs": _Wanted(math.ceil(args.num_train_epochs), words)}
+        return {"steps": Wanted(args.max_steps, "TrainingArguments (max_steps)")}
+    words = f"TrainingArguments (num_train_epochs {args.num_train_epochs:g}"
+    return {"steps": Wanted("auto", f"{words}, and no max_steps)"), "epochs": Wanted(math.ceil(args.num_train_epochs), f"{words})")}
 
 
-def _longest(args: Any, stated: Mapping[str, Any]) -> dict[str, _Wanted]:
+def _longest(args: Any, stated: Mapping[str, Any]) -> dict[str, Wanted]:
     """``max_length`` of TRL: of a sample, or of a row that holds several."""
     length = getattr(args, "max_length", None)
-    return {} if length is None else {"row_tokens" if stated.get("layout") == "packed" else "max_tokens": _Wanted(length, "max_length")}
+    return {} if length is None else {"row_tokens" if stated.get("layout") == "packed" else "max_tokens": Wanted(length, "TrainingArguments (max_length)")}
 
 
 def _refuse_unfit(args: Any) -> None:
@@ -199,21 +171,15 @@ class _Source:
         self.train: torch.Loader | None = None
         self._eval: torch.Loader | None = None
 
-        where = os.fspath(config) if isinstance(config, (str, os.PathLike)) else "the configuration"
-        stated, world = {**_read_top(config), **given}, self._place["world_size"]
-        decided = _agreed(stated, {**_rows(args, world), **_end(args), **_longest(args, stated)}, where)
+        said, world = read_stated(config, given), self._place["world_size"]
         held = {"keep": HELD * args.gradient_accumulation_steps} if self._device.type == "cpu" else {}     # elsewhere batches are copied
-        self._options = {**held, **given, **decided}
-        if world == 1 and "run" not in stated:
-            self._options["run"] = _loader.own_name()     # training and evaluation share an engine, and ask it for the same
-
-        self.has_eval = isinstance(stated.get("eval"), Mapping)
-        if self.has_eval:       # its options are those of the configuration with its own over them; what is given here goes before both
-            own = {**stated["eval"], **{name[5:]: value for name, value in given.items() if name.startswith("eval.")}}
-            known = {option.name.partition(".")[0] for option in options()} - {"data", "run", "engine"}
-            decided = _agreed(own, {**_eval_rows(args, world), **_longest(args, {**stated, **own})}, f"{where}, eval")
-            of_eval = {**({"keep": HELD} if held else {}), **{name: value for name, value in given.items() if name in known}, **decided}
+        self._options = {**held, **said.options, **agree(said.train, {**_rows(args, world), **_end(args), **_longest(args, said.train)}, config)}
+        self.has_eval = said.evaluation is not None
+        if said.evaluation is not None:
+            of_eval = agree(said.evaluation, {**_eval_rows(args, world), **_longest(args, said.evaluation)}, config)
             self._options.update({f"eval.{name}": value for name, value in of_eval.items()})
+        if world == 1 and "run" not in said.train:
+            self._options["run"] = _loader.own_name()     # training and evaluation share an engine, and ask it for the same
 
     def _open(self, split: str) -> torch.Loader:
         return torch.Loader(self._config, **self._place, split=split, device=self._device, state=self.state if split == "train" else None, **self._options)
@@ -257,7 +223,8 @@ class TrainerMixin:
     stoker : path or mapping
         The configuration, as of ``stoker.Loader``.  Its section ``eval`` is what is evaluated on.
     stoker_options : mapping or None
-        Further arguments of ``stoker.torch.Loader``: options over those of the configuration (``{"workers": 8}``; for evaluation too),
+        Further arguments of ``stoker.torch.Loader``: options over those of the configuration (``{"workers": 8}``; for evaluation too, but
+        for what ``eval`` states itself),
         ``dtype``, ``allow_changes``.
 
     Raises
@@ -335,7 +302,7 @@ def main() -> int:
     parser.add_argument("--images", choices=["path", "pil"], default="path", help="as transformers loads a path, or as Pillow opens a file")
     parser.add_argument("--processor", metavar="FOLDER", help="default: the configuration's model")
     given = parser.parse_args()
-    model = given.processor or os.path.join(os.path.dirname(os.path.abspath(given.config)), str(_read_top(given.config).get("model", "")))
+    model = given.processor or os.path.join(os.path.dirname(os.path.abspath(given.config)), str(read_stated(given.config, {}).train.get("model", "")))
     report = check(AutoProcessor.from_pretrained(model), given.config, n=given.samples, images=given.images)
     return 0 if report else 1
 

@@ -33,14 +33,14 @@ from . import torch
 from ._agree import differences, items_of
 from ._batch import Batch as Views, State
 from ._loader import state_text
-from ._options import Config, options as table
+from ._options import Config
+from ._stated import Stated, Wanted, agree, read_stated
 
 #: What a stage reads that sees no pictures: all but their pixels.
 WITHOUT_PIXELS = ("attention_mask", "cu_seqlens", "cu_seqlens_padded", "image_grid_thw", "image_offsets", "input_ids", "labels", "loss_mask",
                   "max_seqlen", "position_ids")
 STATE_FILES = "train_dataloader_dprank*.pt"
 KEEP_LEAST = 2      # the option's default
-_OF_TRAINING = ("data", "batch", "micro_batch", "steps", "epochs", "shuffle")
 
 Provider = Callable[..., tuple[Any, Any, Any]]
 Made = TypeVar("Made")
@@ -134,57 +134,6 @@ def together(call: Callable[[], Made]) -> Made:
 
 
 # --- what the trainer's arguments say ---
-
-class Wanted(NamedTuple):
-    """The value of an option, and who says so."""
-
-    value: Any
-    by: str
-
-
-class Stated(NamedTuple):
-    """What configuration and keywords say, at the top."""
-
-    train: dict[str, Any]
-    evaluation: dict[str, Any] | None
-    """None: there is none."""
-    options: dict[str, Any]
-    """The keywords, with those for evaluation that it has of them."""
-
-
-def read_stated(config: Config, options: Mapping[str, Any]) -> Stated:
-    """Read what is stated.  Keywords are for both splits; ``eval.NAME``, and what stands under ``eval``, is for evaluation alone.
-
-    A file that is wrong is opened, and refused, later."""
-    import yaml
-    read: Any = config
-    if isinstance(config, (str, os.PathLike)):
-        try:
-            with open(config, encoding="utf-8") as file:
-                read = yaml.safe_load(file)
-        except (OSError, ValueError, yaml.YAMLError):
-            read = None
-    top = dict(read) if isinstance(read, Mapping) else {}
-    own = top.pop("eval", None)
-    both = {name: value for name, value in options.items() if not name.startswith("eval.")}
-    if not isinstance(own, Mapping):
-        return Stated({**top, **both}, None, dict(options))
-    known = {option.name.partition(".")[0] for option in table()} - {"run", "engine", "keep", *_OF_TRAINING}
-    given = {f"eval.{name}": value for name, value in both.items() if name in known and name not in own}
-    given.update({name: value for name, value in options.items() if name.startswith("eval.")})
-    inherited = {name: value for name, value in top.items() if name not in _OF_TRAINING}
-    return Stated({**top, **both}, {**inherited, **own, **{name[5:]: value for name, value in given.items()}}, {**both, **given})
-
-
-def agree(said: Mapping[str, Any], wanted: Mapping[str, Wanted], config: Config) -> dict[str, Any]:
-    """The wanted values; refused where something else is stated."""
-    where = os.fspath(config) if isinstance(config, (str, os.PathLike)) else "the configuration"
-    for name, (value, by) in wanted.items():
-        other = said.get(name)
-        if other not in (None, value, "auto", "all"):
-            raise ValueError(f"{name} is {other!r} in {where}, and {value!r} by {by}: let them agree, or leave {name} out of {where}")
-    return {name: value for name, (value, _) in wanted.items()}
-
 
 def schedule(steps: int = sys.maxsize, samples: int = sys.maxsize) -> list[list[int]]:
     """Rows of a step, by Megatron's calculator of micro-batches, which knows ramp-up and schedules: [[from step, rows], ...], up to so many steps

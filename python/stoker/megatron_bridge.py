@@ -22,8 +22,8 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 
 from . import torch
 from ._batch import Batch as Views
-from .megatron import (WITHOUT_PIXELS, Reading, Wanted, ending, expect_steps, find_place, is_cuda, keeping, read_stated, row_multiple, schedule, settle, shape,
-                       together)
+from ._stated import Wanted, read_stated
+from .megatron import WITHOUT_PIXELS, Reading, ending, expect_steps, find_place, is_cuda, keeping, row_multiple, schedule, settle, shape, together
 
 VISUAL = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
 

@@ -96,11 +96,11 @@ def test_more_micro_batches_than_trainer_holds_are_kept(trainer):
 # --- what is refused ---
 
 @pytest.mark.parametrize("stated, arguments, words", [
-    ({"batch": 8}, {}, r"batch is 8 in .*changed.yaml, .*4 \(per_device_train_batch_size 4 x gradient_accumulation_steps 1 x 1 processes\)"),
+    ({"batch": 8}, {}, r"batch is 8 in .*changed.yaml, and 4 by TrainingArguments \(per_device_train_batch_size 4 x gradient_accumulation_steps 1 x 1 processes\)"),
     ({"batch": [[0, 4], [9, 8]]}, {}, r"batch is .* \(per_device_train_batch_size"),
-    ({"micro_batch": 2}, {}, r"micro_batch is 2 .* 4 \(per_device_train_batch_size 4\)"),
-    ({"epochs": 2}, {"num_train_epochs": 3}, r"epochs is 2 .* 3 \(num_train_epochs 3\)"),
-    ({"steps": 9}, {"max_steps": 7}, r"steps is 9 .* 7 \(max_steps\)"),
+    ({"micro_batch": 2}, {}, r"micro_batch is 2 .* 4 by TrainingArguments \(per_device_train_batch_size 4\)"),
+    ({"epochs": 2}, {"num_train_epochs": 3}, r"epochs is 2 .* 3 by TrainingArguments \(num_train_epochs 3\)"),
+    ({"steps": 9}, {"max_steps": 7}, r"steps is 9 .* 7 by TrainingArguments \(max_steps\)"),
     ({"steps": 9}, {}, "steps is 9 .* no max_steps")], ids=str)
 def test_a_configuration_that_says_otherwise_is_refused_with_both_names(trainer, changed, stated, arguments, words):
     with pytest.raises(ValueError, match=words):
@@ -110,7 +110,7 @@ def test_a_configuration_that_says_otherwise_is_refused_with_both_names(trainer,
 def test_an_evaluation_that_says_otherwise_is_refused(trainer, sample, changed):
     config = changed()
     config.write_text(config.read_text().replace("eval: {", "eval: {batch: 7, "))
-    with pytest.raises(ValueError, match=r"batch is 7 in .*, eval, .*2 \(per_device_eval_batch_size 2 x 1 processes\)"):
+    with pytest.raises(ValueError, match=r"batch is 7 in .*, and 2 by TrainingArguments \(per_device_eval_batch_size 2 x 1 processes\)"):
         trainer(config, per_device_eval_batch_size=2)
     config.write_text(config.read_text().partition("eval:")[0])
     with pytest.raises(ValueError, match="eval_strategy is 'steps', and .* no `eval`"):

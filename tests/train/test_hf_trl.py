@@ -56,10 +56,10 @@ def test_max_length_is_the_longest_sample(trainer, package, sample):
 def test_max_length_of_the_configuration_is_refused_if_it_is_another(trainer, sample, tmp_path):
     other = tmp_path / "other.yaml"
     other.write_text(sample.read_text() + "max_tokens: 512\n")
-    with pytest.raises(ValueError, match=r"max_tokens is 512 in .*other.yaml, .* 1024 \(max_length\)"):
+    with pytest.raises(ValueError, match=r"max_tokens is 512 in .*other.yaml, .* 1024 by TrainingArguments \(max_length\)"):
         trainer(other)
     other.write_text(sample.read_text() + "layout: packed\nrow_tokens: 4096\n")
-    with pytest.raises(ValueError, match=r"row_tokens is 4096 in .*other.yaml, .* 1024 \(max_length\)"):
+    with pytest.raises(ValueError, match=r"row_tokens is 4096 in .*other.yaml, .* 1024 by TrainingArguments \(max_length\)"):
         trainer(other)
 
 
