@@ -55,9 +55,9 @@ def read_stated(config: Config, options: Mapping[str, Any]) -> Stated:
     return Stated({**top, **both}, {**inherited, **own, **{name[5:]: value for name, value in given.items()}}, {**both, **given})
 
 
-def agree(said: Mapping[str, Any], wanted: Mapping[str, Wanted], config: Config) -> dict[str, Any]:
+def agree(said: Mapping[str, Any], wanted: Mapping[str, Wanted], config: Config, section: str = "") -> dict[str, Any]:
     """The wanted values; refused where something else is stated."""
-    where = os.fspath(config) if isinstance(config, (str, os.PathLike)) else "the configuration"
+    where = (os.fspath(config) if isinstance(config, (str, os.PathLike)) else "the configuration") + (section and f", {section}")
     for name, (value, by) in wanted.items():
         other = said.get(name)
         if other not in (None, value, "auto", "all"):

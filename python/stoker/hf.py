@@ -176,7 +176,7 @@ class _Source:
         self._options = {**held, **said.options, **agree(said.train, {**_rows(args, world), **_end(args), **_longest(args, said.train)}, config)}
         self.has_eval = said.evaluation is not None
         if said.evaluation is not None:
-            of_eval = agree(said.evaluation, {**_eval_rows(args, world), **_longest(args, said.evaluation)}, config)
+            of_eval = agree(said.evaluation, {**_eval_rows(args, world), **_longest(args, said.evaluation)}, config, "eval")
             self._options.update({f"eval.{name}": value for name, value in of_eval.items()})
         if world == 1 and "run" not in said.train:
             self._options["run"] = _loader.own_name()     # training and evaluation share an engine, and ask it for the same

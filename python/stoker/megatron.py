@@ -215,7 +215,7 @@ def settle(config: Config, said: Stated, wanted: Mapping[str, Wanted], of_evalua
     if said.evaluation is not None:
         if said.evaluation.get("layout", "padded") != said.train.get("layout", "padded"):
             raise ValueError("eval has another layout than training, and Megatron reads both alike: let them agree")
-        settled.update({f"eval.{name}": value for name, value in agree(said.evaluation, of_evaluation(said.evaluation), config).items()})
+        settled.update({f"eval.{name}": value for name, value in agree(said.evaluation, of_evaluation(said.evaluation), config, "eval").items()})
     return settled
 
 
@@ -412,16 +412,17 @@ class _Opening:
         self.loaders = sum(_reads(args, packed, stage)[0] for stage in ([None] if self.chunks is None else range(self.chunks)))
         self.rank, self.world = ranks.get_data_parallel_rank(), ranks.get_data_parallel_world_size()
         self.pieces = schedule(steps=args.train_iters or 1)
-        self.step = step_at(self.pieces, args.consumed_train_samples)
+        self.step = 0 if getattr(args, "skip_train", False) else step_at(self.pieces, args.consumed_train_samples)
         self.steps = self.step + max(0, (args.train_iters or 0) - args.iteration)
         self.eval_iters = (args.eval_iters or 0) if self.said.evaluation is not None else 0
-        self.eval_micros = args.eval_global_batch_size // (args.eval_micro_batch_size * self.world)
+        eval_batch = getattr(args, "eval_global_batch_size", None) or args.global_batch_size
+        eval_micro = getattr(args, "eval_micro_batch_size", None) or args.micro_batch_size
+        self.eval_micros = eval_batch // (eval_micro * self.world)
         batch = Wanted(self.pieces[0][1], "--global-batch-size") if len(self.pieces) == 1 else Wanted(self.pieces, "Megatron's schedule of batch sizes")
         wanted = {"batch": batch, "micro_batch": Wanted(args.micro_batch_size, "--micro-batch-size"), **ending(self.said.train, max(1, self.steps)),
                   **self._shape(self.said.train)}
         self.options = settle(config, self.said, wanted, lambda said: {
-            "batch": Wanted(args.eval_global_batch_size, "--eval-global-batch-size"),
-            "micro_batch": Wanted(args.eval_micro_batch_size, "--eval-micro-batch-size"), **self._shape(said)})
+            "batch": Wanted(eval_batch, "--eval-global-batch-size"), "micro_batch": Wanted(eval_micro, "--eval-micro-batch-size"), **self._shape(said)})
 
     def _shape(self, said: Mapping[str, Any]) -> dict[str, Wanted]:
         args, length = self.args, Wanted(self.args.seq_length, "--seq-length")

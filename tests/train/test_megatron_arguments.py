@@ -80,11 +80,18 @@ def test_keywords_are_for_both_splits_and_eval_has_its_own(config):
 
 def test_what_says_otherwise_is_refused_with_both_names(config):
     said = megatron.read_stated(config, {})
+    rows = {"batch": megatron.Wanted(16, "--global-batch-size")}
     with pytest.raises(ValueError, match=r"batch is 8 in .*stoker.yaml, and 16 by --global-batch-size"):
-        megatron.agree(said.train, {"batch": megatron.Wanted(16, "--global-batch-size")}, config)
-    assert megatron.agree(said.train, {"batch": megatron.Wanted(8, "--global-batch-size")}, config) == {"batch": 8}
+        megatron.settle(config, said, rows, lambda of_evaluation: {})
+    with pytest.raises(ValueError, match=r"batch is 2 in .*stoker.yaml, eval, and 16 by --global-batch-size"):
+        megatron.settle(config, said, {}, lambda of_evaluation: rows)
+    assert megatron.settle(config, said, {"batch": megatron.Wanted(8, "")}, lambda of_evaluation: {"batch": megatron.Wanted(2, "")}) == {
+        "batch": 8, "eval.batch": 2}
     with pytest.raises(ValueError, match="targets is 'hf'"):
-        megatron.agree({"targets": "hf"}, megatron.shape({}, megatron.Wanted(64, "--seq-length"), 1, {"padded": "plain"}), None)
+        shape = megatron.shape({}, megatron.Wanted(64, "--seq-length"), 1, {"padded": "plain"})
+        megatron.settle(None, megatron.Stated({"targets": "hf"}, None, {}), shape, lambda of_evaluation: {})
+    with pytest.raises(ValueError, match="eval has another layout"):
+        megatron.settle(config, megatron.Stated({"layout": "packed"}, {"layout": "padded"}, {}), {}, lambda of_evaluation: {})
 
 
 def test_packed_places_follow_context_and_sequence_parallelism():
