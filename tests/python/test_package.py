@@ -158,6 +158,15 @@ def test_marks_divide_a_step_and_transfer_is_waiting(package, clock):
     assert (told["wait_s"], told["train_s"], told["transfer_s"], told["latency_factor"]) == (4, 12, 2, 0.25)
 
 
+def test_a_loader_has_the_metrics_of_a_run(load, stoker, config):
+    """docs/metrics.md says which of them it has not."""
+    run = json.loads(stoker("run", config, "--json", "--steps", 1).stdout)
+    told = load().metrics()
+    assert set(run) - set(told) == {"steps", "ranks", "batch_bytes", "cpu_s", "digest", "state"}
+    assert set(run["store"]) == set(told["store"])
+    assert all(set(run[name]) <= set(told[name]) | {"rss_peak_bytes"} for name in ("stages", "memory", "failures", "facts_read"))
+
+
 def test_a_loader_tells_its_latency_factor(load, clock):
     loader = load()
     for _ in loader:
