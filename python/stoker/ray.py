@@ -305,10 +305,11 @@ class _Calls:
 
 
 def add_up(dicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Numbers of several reports of one shape, summed; the first one's where it is no number."""
+    """Numbers of several reports, summed; the first one's where it is no number.  What one has not (a reason that never came up) is 0."""
     total: dict[str, Any] = {}
-    for key, value in (dicts[0] if dicts else {}).items():
-        values = [one[key] for one in dicts]
+    for key in dict.fromkeys(key for one in dicts for key in one):
+        values = [one[key] for one in dicts if key in one]
+        value = values[0]
         if isinstance(value, Mapping):
             total[key] = add_up(values)
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
