@@ -42,6 +42,7 @@ help:
 	@echo 'make bench-s3    objects a second from a store 30 ms away, beside other clients'
 	@echo 'make bench-next  microseconds of a ready batch beside a torch DataLoader, and what an engine beside takes from a training loop'
 	@echo 'make bench-talk  batches of 256 from that store: serial, parallel and prefetched, beside a serial loader in Python'
+	@echo 'make bench-cluster  the ladder from a serial loader to engines spread over a Ray cluster, on network namespaces (as root)'
 	@echo 'make conformance the pinned releases of the reference beside Stoker: docs/conformance.md (downloads 12 GB once)'
 	@echo 'make fuzz        SECONDS=60 of each fuzz target; FUZZ=jpeg for one'
 	@echo 'make format      clang-format over the C files that differ from the last commit'
@@ -199,6 +200,15 @@ bench-talk: build
 bench-next: build
 	@tools/install-deps reference
 	OMP_NUM_THREADS=1 PYTHONPATH=$(abspath $(BUILD)/python) $(REFERENCE) bench/next.py $(if $(ROUNDS),--rounds $(ROUNDS))
+
+# The ladder of the talk on network namespaces: as root.  RUNGS: letters of some of them, with commas between.
+.PHONY: bench-cluster
+bench-cluster: build
+	@tools/install-deps reference train
+	@ninja -C $(BUILD) bench/slow_store
+	$(REFERENCE) tools/make-reference-model qwen3-vl $(BUILD)/reference-model
+	$(REFERENCE) tools/make-bench-set $(BUILD)/bench-set
+	.venv-train/bin/python bench/ladder/run.py --build $(BUILD) $(if $(RUNGS),--rungs $(RUNGS))
 
 # WRITE=--write writes the goldens and the tables of docs/conformance.md again.
 conformance: build

@@ -1,9 +1,9 @@
 /* slow_store.c - a store that answers late: objects in memory, a wait before each first byte, faults by
  * chance.
  *
- *     slow_store [OPTION=VALUE...]         prints "port N" and serves 127.0.0.1 until it is killed
+ *     slow_store [OPTION=VALUE...]         prints "port N" and serves until it is killed
  *
- *     port=0 objects=2000 bytes=110000     b/img/00000.jpg and so on, of any bucket; or
+ *     host=127.0.0.1 port=0 objects=2000 bytes=110000     b/img/00000.jpg and so on, of any bucket; or
  *     folder=PATH                          its files by their paths below it
  *     ms=30 sigma=0                        the wait: ms * exp(sigma * gauss)
  *     tail=0 tail_ms=2000                  with that chance, tail_ms instead
@@ -65,8 +65,8 @@ typedef struct counts {
 
 static struct {
     double objects, bytes, ms, sigma, tail, tail_ms, throttle, reset, seed, port;
-    const char *folder;
-} option = {.objects = 2000, .bytes = 110000, .ms = 30, .tail_ms = 2000, .seed = 1};
+    const char *folder, *host;
+} option = {.host = "127.0.0.1", .objects = 2000, .bytes = 110000, .ms = 30, .tail_ms = 2000, .seed = 1};
 
 static object *objects;
 static size_t object_count, object_room;
@@ -525,6 +525,10 @@ static void take_option(const char *text)
         option.folder = text + 7;
         return;
     }
+    if (strncmp(text, "host=", 5) == 0) {
+        option.host = text + 5;
+        return;
+    }
     fprintf(stderr, "slow_store: what is %s?\n", text);
     exit(2);
 }
@@ -541,8 +545,11 @@ int main(int argc, char **argv)
     qsort(objects, object_count, sizeof *objects, by_key);
 
     struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)option.port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+                                  .sin_port = htons((uint16_t)option.port)};
+    if (inet_pton(AF_INET, option.host, &address.sin_addr) != 1) {
+        fprintf(stderr, "slow_store: host=%s is no IPv4 address\n", option.host);
+        return 2;
+    }
     socklen_t length = sizeof address;
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));

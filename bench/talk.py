@@ -39,16 +39,19 @@ ANSWER = ("The picture shows hills in front of a sky, with the sun on one side. 
           "ridges become paler. ")
 
 
-def make_data(pictures, folder, samples):
-    """Crops of the photographs at 640 x 480, about 110 KB each, and their chats."""
+def make_data(pictures, folder, samples, size=(640, 480), damaged=0):
+    """Crops of the photographs, at 640 x 480 about 110 KB each, and their chats.  damaged: pictures whose second half is missing."""
     from PIL import Image
     (folder / "images").mkdir(parents=True, exist_ok=True)
     photos = [Image.open(p).convert("RGB") for p in sorted(pictures.glob("photo_*"))]
     draw = random.Random(1)
     for i in range(PICTURES):
         photo = photos[i % len(photos)]
-        x, y = draw.randrange(photo.width - 640 + 1), draw.randrange(photo.height - 480 + 1)
-        photo.crop((x, y, x + 640, y + 480)).save(folder / "images" / f"{i:04d}.jpg", quality=90)
+        x, y = draw.randrange(photo.width - size[0] + 1), draw.randrange(photo.height - size[1] + 1)
+        path = folder / "images" / f"{i:04d}.jpg"
+        photo.crop((x, y, x + size[0], y + size[1])).save(path, quality=90)
+        if i < damaged:
+            path.write_bytes(path.read_bytes()[:path.stat().st_size // 2])
     with open(folder / "train.jsonl", "w") as out:
         for i in range(samples):
             out.write(json.dumps({"id": str(i), "image": f"images/{i % PICTURES:04d}.jpg", "conversations": [
@@ -99,6 +102,12 @@ def processor_of(model):
         return process
 
 
+def chat_of(row):
+    return "".join("<|im_start|>%s\n%s<|im_end|>\n" % ("user" if t["from"] == "human" else "assistant",
+                                                       t["value"].replace("<image>", "<|vision_start|><|image_pad|><|vision_end|>"))
+                   for t in row["conversations"])
+
+
 def run_python(url, model, batches, train_s, share):
     """Prints what main() tells of the other rungs.  train_s 0: share of the first batches' preparation."""
     import torch
@@ -111,10 +120,7 @@ def run_python(url, model, batches, train_s, share):
         asked, items = time.monotonic(), []
         for row in (rows[(b * BATCH + i) % len(rows)] for i in range(BATCH)):
             image = Image.open(io.BytesIO(get(row["image"]))).convert("RGB")
-            text = "".join("<|im_start|>%s\n%s<|im_end|>\n" % ("user" if t["from"] == "human" else "assistant",
-                                                               t["value"].replace("<image>", "<|vision_start|><|image_pad|><|vision_end|>"))
-                           for t in row["conversations"])
-            items.append(process(text, image))
+            items.append(process(chat_of(row), image))
         ids = torch.nn.utils.rnn.pad_sequence([i["input_ids"][0] for i in items], batch_first=True)
         pixels = torch.cat([i["pixel_values"] for i in items])
         tokens += ids.numel() + 0 * len(pixels)
