@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -55,15 +56,21 @@ class Member(NamedTuple):
 
 # --- a node ---
 
+@functools.lru_cache(maxsize=1)
+def _raylet(node_id: str) -> tuple[str, int]:
+    """Where this node's raylet is asked."""
+    here = next(node for node in ray.nodes() if node["NodeID"] == node_id)
+    return here["NodeManagerAddress"], here["NodeManagerPort"]
+
+
 def store_figures() -> dict[str, int]:
     """Of this node's object store, in bytes: what it may hold and holds, and what it has put on disk (``ray memory`` shows the same).
 
-    Empty where this release of Ray does not say.
+    Empty where this release of Ray does not say, or grpcio is missing.
     """
     try:
         from ray._private.internal_api import node_stats
-        here = next(node for node in ray.nodes() if node["NodeID"] == ray.get_runtime_context().get_node_id())
-        stats = node_stats(here["NodeManagerAddress"], here["NodeManagerPort"], include_memory_info=False).store_stats
+        stats = node_stats(*_raylet(ray.get_runtime_context().get_node_id()), include_memory_info=False).store_stats
         return {"capacity_bytes": int(stats.object_store_bytes_avail), "used_bytes": int(stats.object_store_bytes_used),
                 "spilled_bytes": int(stats.spilled_bytes_total), "restored_bytes": int(stats.restored_bytes_total),
                 "on_disk_bytes": int(stats.object_store_bytes_fallback), "objects": int(stats.num_local_objects)}
@@ -100,7 +107,6 @@ class Engine:
         self._engines: dict[str, concurrent.futures.Future[_core.Engine]] = {}
         self._words = "for an engine to open its data"
         self._nice = stand_up()
-        self._local = threading.local()
         self._node = ray.get_runtime_context().get_node_id()
         self._made = self._bytes = 0
         self._store: dict[str, int] = {}
@@ -144,8 +150,7 @@ class Engine:
 
         ahead: places that will be asked for here next: their media are fetched.
         """
-        if not getattr(self._local, "stands", False):
-            self._local.stands = stand_up() <= 0 or True
+        stand_up()  # this thread, which copies into the object store
         engine = self._engine(split)
         engine.expect(ahead)
         while True:

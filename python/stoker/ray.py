@@ -107,7 +107,9 @@ class _Calls:
         self._trouble: Exception | None = None  # what every later call says
         self._last = ""  # failure of a call
         self.closed = False
-        self.counts: dict[str, Any] = {"calls": 0, "asked_again": 0, "received_bytes": 0, "arrival_s": 0.0, "get_s": 0.0, "spilled_bytes": 0}
+        self.counts: dict[str, Any] = {"calls": 0, "asked_again": 0, "received_bytes": 0, "arrival_s": 0.0, "get_s": 0.0, "pulled_bytes": 0,
+                                       "pull_s": 0.0, "spilled_bytes": 0}
+        self._here = ray.get_runtime_context().get_node_id()
         with self._changed:
             self._fill()
         self._thread = threading.Thread(target=self._run, name="stoker-calls", daemon=True)
@@ -182,7 +184,8 @@ class _Calls:
             if call.ref in ready:
                 self._take(call)
         oldest = waiting[0]
-        if oldest.value is None and oldest.error is None and time.monotonic() - max(oldest.asked, self._came) > self._late and len(self._fleet.members) > 1:
+        silent_s = time.monotonic() - max(oldest.asked, self._came)
+        if oldest.value is None and oldest.error is None and silent_s > self._late and len(self._fleet.members) > 1:
             self._ask_again(oldest, f"late: nothing in {self._late:g} s", False)
 
     def _take(self, call: _Call) -> None:
@@ -209,9 +212,13 @@ class _Calls:
             return
         words, memory, said = value
         self._came = time.monotonic()
+        size, arrival_s = len(words) + memory.nbytes, max(0.0, time.time() - said["at_s"])
         self.counts["get_s"] += time.perf_counter() - began
-        self.counts["arrival_s"] += max(0.0, time.time() - said["at_s"])
-        self.counts["received_bytes"] += len(words) + memory.nbytes
+        self.counts["arrival_s"] += arrival_s
+        self.counts["received_bytes"] += size
+        if said["node"] != self._here:
+            self.counts["pulled_bytes"] += size
+            self.counts["pull_s"] += arrival_s
         self._note_disk(said["node"], said["disk_bytes"])
         with self._changed:
             call.value, call.ref = (words, memory), None
@@ -223,7 +230,7 @@ class _Calls:
         if time.monotonic() - self._looked < LOOK_S:
             return
         self._looked = time.monotonic()
-        self._note_disk(ray.get_runtime_context().get_node_id(), put_on_disk(store_figures()))
+        self._note_disk(self._here, put_on_disk(store_figures()))
 
     def _note_disk(self, node: str, disk_bytes: int | None) -> None:
         """Bytes that a node's store has put on disk since this loader was opened are an error of configuration."""
@@ -233,8 +240,8 @@ class _Calls:
         self.counts["spilled_bytes"] += disk_bytes - before
         more, has = disk_bytes - before, int(self._stores.get(node, 0))
         words = (f"the object store of node {node[:12]}, of {has // MIB} MiB, has put {more // MIB + 1} MiB on disk: start the node with "
-                 f"--object-store-memory={has + 2 * more} or more, lower outstanding (now {self._outstanding}), keep or micro_batch, or end what else holds "
-                 "objects there (`ray memory` shows it)")
+                 f"--object-store-memory={has + 2 * more} or more, lower outstanding (now {self._outstanding}), keep or micro_batch, or end what "
+                 "else holds objects there (`ray memory` shows it)")
         if self._on_spill == "error":
             self._end(SetupError(words, Status.ERR_BUDGET))
         else:
@@ -324,8 +331,9 @@ class Loader(_loader.Loader):
 
     Parameters
     ----------
-    config, rank, world_size, split, run, state, fields, node_ranks, allow_changes, progress, **options
-        As ``stoker.Loader``.  A configuration that is a file has to be under the same path on the nodes that make batches, and so have
+    config, rank, world_size, split, run, state, fields, readers, node_ranks, allow_changes, progress, **options
+        As ``stoker.Loader``; each of a rank's ``readers`` owns what it is given.
+        A configuration that is a file has to be under the same path on the nodes that make batches, and so have
         its data.  ``workers``, ``memory``, ``prefetch`` and ``fetch_ahead`` are those of each engine.
     placement : {"local", "spread", "nodes"}
         Where engines are: "local": one on the node of each rank, so that no batch crosses the network; "spread": one on each node of
@@ -357,10 +365,10 @@ class Loader(_loader.Loader):
     """
 
     def __init__(self, config: Config, rank: int = 0, world_size: int = 1, *, split: Literal["train", "eval"] = "train", run: str | None = None,
-                 state: str | int | Mapping[str, str] | None = None, fields: Iterable[str] | None = None, node_ranks: Iterable[int] | None = None,
-                 allow_changes: Iterable[str] = (), progress: _loader.Progress | None = None, placement: Placement = "local",
-                 nodes: Sequence[str] | None = None, engines: int | None = None, num_cpus: float | None = None, outstanding: int | None = None,
-                 store_share: float = 0.5, late: float = 30.0, on_spill: Literal["error", "warn"] = "error", detached: bool = False,
+                 state: str | int | Mapping[str, str] | None = None, fields: Iterable[str] | None = None, readers: int = 1,
+                 node_ranks: Iterable[int] | None = None, allow_changes: Iterable[str] = (), progress: _loader.Progress | None = None,
+                 placement: Placement = "local", nodes: Sequence[str] | None = None, engines: int | None = None, num_cpus: float | None = None,
+                 outstanding: int | None = None, store_share: float = 0.5, late: float = 30.0, on_spill: Literal["error", "warn"] = "error", detached: bool = False,
                  start_timeout: float = 120.0, address: str | None = None, **options: Any) -> None:
         if not 0 <= rank < world_size:
             raise CallError(f"rank {rank} is not in a world of {world_size}", Status.ERR_USAGE)
@@ -376,9 +384,10 @@ class Loader(_loader.Loader):
         self._fleet = Fleet(_run_name(run, self._pairs, world_size), Setting(self._file, self._pairs, world_size), placement, nodes, engines,
                             cpus, detached, start_timeout)
         self._opener = _core.Opener(self._fleet.label(split, progress), self._fields, Batch)
-        here = _ranks_here(node_ranks, world_size)
+        here = _ranks_here(node_ranks, world_size) * readers
         self._stores = {node["NodeID"]: float(node["Resources"].get("object_store_memory", 0)) for node in ray.nodes() if node["Alive"]}
-        self._outstanding = self._credits(here, here if placement == "local" else world_size / len(self._fleet.members), outstanding, store_share)
+        each = here if placement == "local" else world_size * readers / len(self._fleet.members)
+        self._outstanding = self._credits(here, each, outstanding, store_share)
         self._open(_loader.state_text(state), allow_changes)
         _loader._open_loaders.add(self)
 
@@ -393,9 +402,9 @@ class Loader(_loader.Loader):
         calls = int(wanted if wanted is not None else min(auto, most))
         room = int(size * max(ranks_here * (max(calls, 1) + keep), max(ranks_each, 1) * max(calls, 1)))
         if calls < 1 or calls > most:
-            raise SetupError(f"the object store of a node holds {int(min(own, theirs)) // MIB} MiB, and {max(calls, 1)} calls under way of {ranks_here} "
-                             f"ranks with micro-batches of up to {size} bytes, and keep {keep}, take {room} bytes, over store_share {share:g} of it: start "
-                             f"the nodes with --object-store-memory={int(room / share) + 1} or more, or lower micro_batch, keep or outstanding",
+            raise SetupError(f"the object store of a node holds {int(min(own, theirs)) // MIB} MiB, and {max(calls, 1)} calls under way of "
+                             f"{ranks_here} ranks with micro-batches of up to {size} bytes, and keep {keep}, take {room} bytes, over store_share {share:g} "
+                             f"of it: start the nodes with --object-store-memory={int(room / share) + 1} or more, or lower micro_batch, keep or outstanding",
                              Status.ERR_BUDGET)
         return calls
 
@@ -407,4 +416,5 @@ class Loader(_loader.Loader):
                                    self._stores, text, changes)
 
     def __repr__(self) -> str:
-        return f"<stoker.ray.Loader of {self._file or 'options'}, {self._split}, rank {self._rank} of {self._world}, {len(self._fleet.members)} engines>"
+        return (f"<stoker.ray.Loader of {self._file or 'options'}, {self._split}, rank {self._rank} of {self._world}, "
+                f"{len(self._fleet.members)} engines>")

@@ -259,7 +259,7 @@ static bool prepare(stk_lane *lane)
         return true;
     }
     const int32_t slot = stk_arena_take(home->arena, lane->number);
-    if (slot < 0) return lane->wish && stk_lane_drop_expected(lane, true);
+    if (slot < 0) return lane->wish && (stk_lane_forget(lane) || stk_lane_drop_expected(lane, true));
     lane->slots_held++;
     work->placed = true;
     work->slot = slot;

@@ -78,6 +78,21 @@ static void home_release(stk_engine_home *home)
     stk_free(home);
 }
 
+/* With the lock held. */
+static void come_home(stk_lane_home *lane_home, stk_work *work)
+{
+    stk_engine_home *const home = lane_home->engine_home;
+    stk_arena_give_back(home->arena, work->slot);
+    work->next = lane_home->free_work;
+    lane_home->free_work = work;
+    if (!home->engine) return;
+    stk_lane *const lane = &home->engine->lane[lane_home->number];
+    lane->slots_held--;
+    if (lane->reader) lane->reader[work->sequence % home->engine->ranks.rank_count].held--;
+    pthread_cond_signal(&home->changed);
+    if (home->engine->inline_workers) stk_engine_tell_readers(home);
+}
+
 /* The last release of a batch, from any thread, also when the engine is gone. */
 static void take_back(stk_batch_home *batch_home, stk_batch *batch)
 {
@@ -86,18 +101,20 @@ static void take_back(stk_batch_home *batch_home, stk_batch *batch)
     stk_work *const work = (stk_work *)batch;
     if (home->pid != getpid()) return; /* a copy in a forked child: the memory is the parent's */
     pthread_mutex_lock(&home->lock);
-    stk_arena_give_back(home->arena, work->slot);
-    work->next = lane_home->free_work;
-    lane_home->free_work = work;
-    if (home->engine) {
-        stk_lane *const lane = &home->engine->lane[lane_home->number];
-        lane->slots_held--;
-        if (lane->reader) lane->reader[work->sequence % home->engine->ranks.rank_count].held--;
-        pthread_cond_signal(&home->changed);
-        if (home->engine->inline_workers) stk_engine_tell_readers(home);
-    }
+    come_home(lane_home, work);
     pthread_mutex_unlock(&home->lock);
     home_release(home);
+}
+
+bool stk_lane_forget(stk_lane *lane)
+{
+    if (lane->recent_count == 0) return false;
+    stk_work *const work = lane->recent[0];
+    memmove(lane->recent, lane->recent + 1, --lane->recent_count * sizeof(stk_work *));
+    if (atomic_fetch_sub(&work->batch.references, 1) != 1) return true;
+    come_home(lane->home, work);
+    home_release(lane->home->engine_home); /* which the engine holds too */
+    return true;
 }
 
 /* The micro-batches of a lane: in the window, and out with readers. */
@@ -296,6 +313,8 @@ static void leave_home(stk_engine *engine)
 {
     stk_engine_home *const home = engine->home;
     pthread_mutex_lock(&home->lock);
+    for (uint32_t k = 0; k < engine->lane_count; k++)
+        while (stk_lane_forget(&engine->lane[k])) continue;
     home->engine = NULL;
     for (uint32_t k = 0; k < engine->lane_count; k++) {
         const stk_lane *const lane = &engine->lane[k];

@@ -170,6 +170,8 @@ typedef struct stk_lane {
     double errors_unusable; /* index: stream: of the records drawn so far */
     stk_reader *reader;     /* ranks.rank_count; NULL: on request */
     stk_wish *wish;         /* of [head, wanted_end), by sequence % window_count; NULL: not on request.  Guarded by the lock */
+    stk_work **recent;      /* on request: what was given out and still has its slot, the oldest first, with a reference of the lane's.  Guarded too */
+    uint32_t recent_count;  /* at most one a slot */
     stk_plan_scratch *scratch; /* of take: one thread at a time */
     stk_lazy_facts *lazy;      /* of take too; NULL but with index: stream */
     int dead_letter_fd; /* -1: none; written without the lock, by the thread that is settling, one line a write */
@@ -263,6 +265,9 @@ stk_work *stk_lane_made(const stk_lane *lane, uint64_t sequence);
 /* Take a micro-batch out of the window; discard: nobody gets it, and its memory goes back. */
 void stk_lane_take_out(stk_lane *lane, stk_work *work);
 void stk_lane_discard(stk_lane *lane, stk_work *work);
+
+/* On request: let go of what was given out the longest ago; false: there is none.  With the lock held. */
+bool stk_lane_forget(stk_lane *lane);
 
 /* On request: let go what nobody waits for; slots: only what holds one.  Whether there was any. */
 bool stk_lane_drop_expected(stk_lane *lane, bool slots);

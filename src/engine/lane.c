@@ -180,10 +180,12 @@ stk_status stk_lane_open(stk_lane *lane, stk_error *err)
     lane->metrics.arena_bytes = memory->slots;
     lane->window_count = memory->window_count;
     lane->window = stk_alloc_array(STK_TAG_ENGINE, lane->window_count, sizeof *lane->window);
-    if (lane->engine->on_request) lane->wish = stk_alloc_array(STK_TAG_ENGINE, lane->window_count, sizeof *lane->wish);
-    else lane->reader = stk_alloc_array(STK_TAG_ENGINE, lane->engine->ranks.rank_count, sizeof *lane->reader);
+    if (lane->engine->on_request) {
+        lane->wish = stk_alloc_array(STK_TAG_ENGINE, lane->window_count, sizeof *lane->wish);
+        lane->recent = stk_alloc_array(STK_TAG_ENGINE, memory->slot_count, sizeof *lane->recent);
+    } else lane->reader = stk_alloc_array(STK_TAG_ENGINE, lane->engine->ranks.rank_count, sizeof *lane->reader);
     lane->set_count = stk_alloc_array(STK_TAG_ENGINE, lane->run->set_count, sizeof *lane->set_count);
-    if (!lane->window || !(lane->wish || lane->reader) || !lane->set_count) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
+    if (!lane->window || !(lane->reader || (lane->wish && lane->recent)) || !lane->set_count) return stk_fail(err, STK_ERR_NOMEM, "out of memory: an engine");
     lane->start = state_before(lane, lane->first_step, lane->first_micro);
     if (lane->reader) open_readers(lane);
     STK_TRY(stk_dead_letter_open(&lane->dead_letter_fd, lane->run->rules->dead_letter, err));
@@ -203,6 +205,7 @@ void stk_lane_close(stk_lane *lane)
     stk_free(lane->window);
     stk_free(lane->reader);
     stk_free(lane->wish);
+    stk_free(lane->recent);
     stk_free(lane->set_count);
     stk_run_release(lane->run);
 }

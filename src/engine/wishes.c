@@ -7,7 +7,8 @@
  * window and its tickets; and where what is asked for lacks one of these, all that is only expected goes (stk_lane_drop_expected), to be
  * fetched again when it is asked for.  One that its askers gave up is as if it were expected.
  *
- * Whoever finds that a micro-batch is made gives it to all who asked for it. */
+ * Whoever finds that a micro-batch is made gives it to all who asked for it.  It keeps its slot until another needs that, so that who asks
+ * for it again, or a bit later than others of the same rank, gets it as it is. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -42,6 +43,16 @@ static stk_wish *add_wish(stk_lane *lane, const stk_place *place, uint64_t *sequ
     return wish;
 }
 
+/* What was given out lately; NULL: it has gone. */
+static stk_batch *find_recent(const stk_lane *lane, const stk_place *place)
+{
+    for (uint32_t i = 0; i < lane->recent_count; i++) {
+        stk_batch *const batch = &lane->recent[i]->batch;
+        if (same_place(&(stk_place){batch->recipe.step, batch->recipe.rank, batch->recipe.micro}, place)) return batch;
+    }
+    return NULL;
+}
+
 static bool is_place(const stk_engine *engine, const stk_place *place)
 {
     const stk_plan *const plan = engine->lane[STK_LANE_TRAIN].run->plan;
@@ -74,8 +85,9 @@ static void give(stk_lane *lane, stk_wish *wish, stk_work *work)
     if (status == STK_OK) status = stk_lane_account(lane, work, &error);
     unsigned count = 0;
     for (const stk_asker *a = wish->asker; a; a = a->next) count++;
-    stk_batch *const batch = status == STK_OK && count ? stk_lane_give_out(lane, work, count) : NULL;
-    if (!batch) stk_lane_discard(lane, work);
+    stk_batch *const batch = status == STK_OK && count ? stk_lane_give_out(lane, work, count + 1) : NULL;
+    if (batch) lane->recent[lane->recent_count++] = work; /* it has a slot, so there is a place */
+    else stk_lane_discard(lane, work);
     for (stk_asker *a = wish->asker, *next; a; a = next) {
         next = a->next;
         a->status = status;
@@ -145,8 +157,12 @@ stk_status stk_engine_make(stk_engine *engine, const stk_place *place, stk_batch
     stk_asker asker = {.status = STK_AGAIN};
     uint64_t sequence;
     pthread_mutex_lock(&engine->home->lock);
-    stk_wish *const wish = have_wish(lane, place, &sequence, deadline);
-    if (wish) {
+    *out = find_recent(lane, place);
+    stk_wish *const wish = *out ? NULL : have_wish(lane, place, &sequence, deadline);
+    if (*out) {
+        stk_batch_retain(*out);
+        asker.status = STK_OK;
+    } else if (wish) {
         add_asker(lane, wish, &asker);
         if (wait_for_answer(lane, sequence, &asker, deadline)) *out = asker.batch;
     }
@@ -162,7 +178,7 @@ void stk_engine_expect(stk_engine *engine, const stk_place *place, size_t count)
     uint64_t sequence;
     pthread_mutex_lock(&engine->home->lock);
     for (size_t i = 0; i < count; i++)
-        if (is_place(engine, &place[i]) && !find_wish(lane, &place[i], &sequence)) (void)add_wish(lane, &place[i], &sequence);
+        if (is_place(engine, &place[i]) && !find_recent(lane, &place[i]) && !find_wish(lane, &place[i], &sequence)) (void)add_wish(lane, &place[i], &sequence);
     pthread_cond_broadcast(&engine->home->changed);
     pthread_mutex_unlock(&engine->home->lock);
 }
