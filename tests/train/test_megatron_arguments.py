@@ -53,6 +53,27 @@ def test_ranks_with_unlike_numbers_of_readers_have_engines_of_their_own(monkeypa
     assert [(place.readers, place.node_ranks) for place in found[4:]] == [(1, (1, 2)), (1, (1, 2))]
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("chunks", [None, 2])
+def test_the_ends_of_the_pipeline_read_and_all_of_it_where_rows_are_packed(monkeypatch, packed, chunks):
+    here = types.SimpleNamespace(tp=0, pp=0)
+    ranks = types.ModuleType("megatron.core.parallel_state")
+    ranks.get_tensor_model_parallel_rank = lambda: here.tp
+    ranks.is_pipeline_first_stage = lambda ignore_virtual, vp_stage: here.pp == 0 and vp_stage in (None, 0)
+    ranks.is_pipeline_last_stage = lambda ignore_virtual, vp_stage: here.pp == 2 and vp_stage in (None, 1)
+    core = types.ModuleType("megatron.core")
+    core.parallel_state = ranks
+    monkeypatch.setitem(sys.modules, "megatron.core", core)
+    found = {}
+    for here.tp in range(2):
+        for here.pp in range(3):
+            for chunk in [None] if chunks is None else range(chunks):
+                found[here.tp, here.pp, chunk] = megatron._reads(types.SimpleNamespace(), packed, chunk)
+    first, last = (0, 0, None if chunks is None else 0), (0, 2, None if chunks is None else 1)
+    assert {place for place, (reads, _) in found.items() if reads} == ({place for place in found if place[0] == 0} if packed else {first, last})
+    assert {place for place, (_, pixels) in found.items() if pixels} == {first}
+
+
 def test_who_fails_ends_all(monkeypatch):
     monkeypatch.setattr(megatron, "_gather", lambda value: [value, ("OSError: gone", None)])
     with pytest.raises(RuntimeError, match="process 1 could not open its data: OSError: gone"):
