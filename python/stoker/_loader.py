@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from . import _core
 from ._batch import Batch, PixelRule, State
@@ -18,6 +18,7 @@ from ._options import Config, read
 from ._times import Step, Times, share
 
 Progress = Callable[[str, str, int, int], object]
+Own = TypeVar("Own", bound="Loader")
 
 _open_loaders: weakref.WeakSet[Loader]
 
@@ -213,7 +214,7 @@ class Loader:
         """Stop, and free what it holds.  Batches that were delivered stay valid.  Twice is fine."""
         self._reader.close()
 
-    def __enter__(self) -> Loader:
+    def __enter__(self: Own) -> Own:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:

@@ -30,9 +30,10 @@ def test_types_are_sound(package, source, tmp_path):
                     "        ids: Any = batch['input_ids']\n        step: int = batch.step\n        plain: dict[str, Any] = batch.dict()\n"
                     "        with loader.step() as part:\n            part.mark('forward')\n"
                     "    state: dict[str, str] = loader.state_dict()\nreveal_type(batch)\nreveal_type(next(iter(stoker.watch([1]))))\n")
-    done = subprocess.run([sys.executable, "-m", "mypy", "--config-file", source / "pyproject.toml", "--cache-dir", tmp_path, "-p", "stoker"],
-                          capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    for what in (["-p", "stoker"], [source / "examples/train_torch.py"]):
+        done = subprocess.run([sys.executable, "-m", "mypy", "--config-file", source / "pyproject.toml", "--cache-dir", tmp_path, *what],
+                              capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
     done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, user], capture_output=True, text=True)
     assert done.returncode == 0 and 'is "stoker._batch.Batch"' in done.stdout and 'is "int"' in done.stdout, done.stdout
 
