@@ -196,7 +196,7 @@ class Engine:
         with self._lock:
             future, made, size = self._engines.get(split), self._made, self._bytes
         core = future.result().metrics() if future is not None and future.done() and not future.exception() else None
-        return {"pid": os.getpid(), "node": self._node, "nice": self._nice, "made": made, "bytes": size, "store": store_figures(), "core": core}
+        return {"pid": os.getpid(), "node": self._node, "nice": self._nice, "made": made, "bytes": size, "store": self._store, "core": core}
 
 
 def describe(setting: Setting, other: Setting) -> str:

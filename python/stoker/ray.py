@@ -103,7 +103,8 @@ class _Calls:
         self._calls: collections.deque[_Call] = collections.deque()
         self._changed = threading.Condition()
         self._disk: dict[str, int] = {}
-        self._looked = self._came = 0.0
+        self._store: dict[str, int] = {}
+        self._came = 0.0
         self._trouble: Exception | None = None  # what every later call says
         self._last = ""  # failure of a call
         self.closed = False
@@ -114,6 +115,7 @@ class _Calls:
             self._fill()
         self._thread = threading.Thread(target=self._run, name="stoker-calls", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._look, name="stoker-store", daemon=True).start()
 
     @property
     def steps(self) -> int:
@@ -168,7 +170,6 @@ class _Calls:
                         self._changed.wait(SLICE_S)
                 if waiting:
                     self._collect(waiting)
-                self._look()
         except Exception as error:
             self._end(CallError(f"waiting for engines failed: {type(error).__name__}: {str(error)[:300]}", Status.ERR_SYSTEM))
 
@@ -227,10 +228,11 @@ class _Calls:
     # --- the stores ---
 
     def _look(self) -> None:
-        if time.monotonic() - self._looked < LOOK_S:
-            return
-        self._looked = time.monotonic()
-        self._note_disk(self._here, put_on_disk(store_figures()))
+        """On a thread of its own: a raylet answers when all its workers have, and one may stand still."""
+        while not self.closed:
+            self._store = store_figures()
+            self._note_disk(self._here, put_on_disk(self._store))
+            time.sleep(LOOK_S)
 
     def _note_disk(self, node: str, disk_bytes: int | None) -> None:
         """Bytes that a node's store has put on disk since this loader was opened are an error of configuration."""
@@ -299,7 +301,7 @@ class _Calls:
         engines = self._fleet.figures(self._split, 5.0)
         cores = [told.pop("core") for told in engines.values()]
         made = add_up([core for core in cores if core])
-        return {**made, "ray": {**self.counts, "outstanding": self._outstanding, "engines": engines, "store": store_figures()}}
+        return {**made, "ray": {**self.counts, "outstanding": self._outstanding, "engines": engines, "store": self._store}}
 
     def close(self) -> None:
         """What was asked for is not wanted any more; batches stay."""

@@ -4,7 +4,7 @@
  *     make ────► wish with its askers ┴──► slot, made ──► all its askers, a reference each
  *
  * What is only expected is fetched, and has a slot only once somebody asks for it.  So it stands in nobody's way but for its cell of the
- * window and its tickets; and where what is asked for lacks one of these, all that is only expected goes (stk_lane_drop_expected), to be
+ * window, half of which is left to what is asked for, and its tickets; and where what is asked for lacks one of these, all that is only expected goes (stk_lane_drop_expected), to be
  * fetched again when it is asked for.  One that its askers gave up is as if it were expected.
  *
  * Whoever finds that a micro-batch is made gives it to all who asked for it.  It keeps its slot until another needs that, so that who asks
@@ -177,8 +177,9 @@ void stk_engine_expect(stk_engine *engine, const stk_place *place, size_t count)
     stk_lane *const lane = &engine->lane[STK_LANE_TRAIN];
     uint64_t sequence;
     pthread_mutex_lock(&engine->home->lock);
-    for (size_t i = 0; i < count; i++)
-        if (is_place(engine, &place[i]) && !find_recent(lane, &place[i]) && !find_wish(lane, &place[i], &sequence)) (void)add_wish(lane, &place[i], &sequence);
+    for (size_t i = 0; i < count && lane->wanted_end - lane->head < lane->window_count / 2; i++)
+        if (is_place(engine, &place[i]) && !find_recent(lane, &place[i]) && !find_wish(lane, &place[i], &sequence))
+            (void)add_wish(lane, &place[i], &sequence);
     pthread_cond_broadcast(&engine->home->changed);
     pthread_mutex_unlock(&engine->home->lock);
 }

@@ -41,7 +41,7 @@ def test_engines_killed_every_ten_steps_change_nothing(load, whole):
 
 
 def test_calls_of_an_engine_that_stands_still_are_asked_of_another(load, whole):
-    loaders = [load(rank, run="still", placement="spread", engines=2, late=0.5) for rank in range(WORLD)]
+    loaders = [load(rank, run="still", placement="spread", engines=2, late=0.5, timeout=40) for rank in range(WORLD)]
     assert read(loaders, 5) == [rank[:5] for rank in whole]
     stopped = [engine["pid"] for engine in engines_of(loaders[0]).values()][0]
     os.kill(stopped, signal.SIGSTOP)
@@ -51,6 +51,17 @@ def test_calls_of_an_engine_that_stands_still_are_asked_of_another(load, whole):
     finally:
         os.kill(stopped, signal.SIGCONT)
     assert read(loaders, 20) == [rank[20:40] for rank in whole]
+
+
+def test_an_engine_that_was_ended_for_good_is_created_anew(load, whole):
+    """Such as one whose creator has ended."""
+    loader = load(1, run="ended")
+    assert read([loader], 5) == [whole[1][:5]]
+    before = engines_of(loader)
+    assert stoker.ray.stop("ended") == 1
+    assert read([loader], 15) == [whole[1][5:20]]
+    after = engines_of(loader)
+    assert after.keys() == before.keys() and [one["pid"] for one in after.values()] != [one["pid"] for one in before.values()]
 
 
 def test_a_node_that_goes_without_a_word_changes_nothing(load, whole, cluster):
