@@ -144,6 +144,7 @@ void stk_attached_read(stk_attached *a, stk_serving *serving, bool may_change)
             return;
         }
         a->in.size_bytes += (size_t)got;
+        a->spoke = true;
         hear_all(a, serving, may_change);
     }
 }

@@ -55,9 +55,9 @@ static void drop_gone(stk_server *s)
             i++;
             continue;
         }
+        if (s->client[i].spoke) s->alone_ns = stk_now();
         stk_attached_deinit(&s->client[i]);
         s->client[i] = s->client[--s->client_count];
-        s->alone_ns = stk_now();
     }
 }
 

@@ -6,6 +6,8 @@ import os
 import pathlib
 import re
 import signal
+import socket
+import time
 import subprocess
 import sys
 
@@ -111,6 +113,21 @@ def test_a_killed_engine_changes_nothing(load, run_name, whole):
             array, before = batch["input_ids"], batch["input_ids"].copy()
             os.kill(engine_of(run_name), signal.SIGKILL)
     assert got == whole and (array == before).all()
+
+
+def test_who_only_looks_whether_it_is_there_does_not_hold_an_engine(load, run_name):
+    """As each engine that starts does with the sockets of the others."""
+    loader = load(run=run_name)
+    next(loader)
+    folder = pathlib.Path(f"/proc/{engine_of(run_name)}/fd")
+    place = next(link.parent for link in (entry.readlink() for entry in folder.iterdir()) if link.suffix == ".log")
+    loader.close()
+    for _ in range(400):
+        with socket.socket(socket.AF_UNIX) as looking:
+            if looking.connect_ex(str(place / f"{run_name}.sock")):
+                return
+        time.sleep(0.1)
+    pytest.fail("the engine is still there")
 
 
 def test_training_and_evaluation_share_one(package, load, run_name, config, tmp_path):
