@@ -136,6 +136,11 @@ typedef struct stk_options {
  * STK_OPTIONS_INIT again, and err names file, line, the key, and the nearest known one. */
 STK_API STK_MUST_USE stk_status stk_options_read(stk_options *options, const char *path, stk_error *err);
 
+/* As stk_options_read, from a text of size_bytes.  file: a name for it, which errors give; relative paths start from its folder (the
+ * working folder, if it has no slash). */
+STK_API STK_MUST_USE stk_status stk_options_read_text(stk_options *options, const char *text, size_t size_bytes, const char *file,
+                                                      stk_error *err);
+
 /* Set the defaults of the table, without a file. */
 STK_API STK_MUST_USE stk_status stk_options_defaults(stk_options *options, stk_error *err);
 

@@ -42,7 +42,7 @@ class Sample(NamedTuple):
 class PixelRule:
     """What makes the reference's ``pixel_values`` of ``pixel_bytes``, by the checkpoint and the profile; read when it is first asked for."""
 
-    def __init__(self, file: str | None, pairs: list[tuple[str, str]], split: str) -> None:
+    def __init__(self, file: str | bytes | None, pairs: list[tuple[str, str]], split: str) -> None:
         self._options = file, pairs, split
 
     @functools.cached_property

@@ -63,18 +63,27 @@ static bool split_options(stk_options *options, const char *split)
     return false;
 }
 
+/* A path, the text of a configuration as bytes, or None. */
+static stk_status read_config(stk_options *options, PyObject *config, stk_error *err)
+{
+    if (config == Py_None) return stk_options_defaults(options, err);
+    if (PyBytes_Check(config))
+        return stk_options_read_text(options, PyBytes_AS_STRING(config), (size_t)PyBytes_GET_SIZE(config), "(mapping)", err);
+    PyObject *path;
+    if (!PyUnicode_FSConverter(config, &path)) return STK_ERR_USAGE;
+    const stk_status status = stk_options_read(options, PyBytes_AS_STRING(path), err);
+    Py_DECREF(path);
+    return status;
+}
+
 bool core_read_options(stk_options *options, PyObject *config, PyObject *pairs, const char *split)
 {
     stk_error err;
-    stk_status status;
-    PyObject *path = NULL;
     if (!PyList_Check(pairs)) {
         PyErr_SetString(PyExc_TypeError, "options are a list of pairs");
         return false;
     }
-    if (config != Py_None && !PyUnicode_FSConverter(config, &path)) return false;
-    status = path ? stk_options_read(options, PyBytes_AS_STRING(path), &err) : stk_options_defaults(options, &err);
-    Py_XDECREF(path);
+    stk_status status = read_config(options, config, &err);
     if (status == STK_OK) status = set_pairs(options, pairs, &err);
     if (status == STK_OK && split_options(options, split)) return true;
     if (!PyErr_Occurred()) core_raise(&err);

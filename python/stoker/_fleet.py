@@ -42,7 +42,7 @@ logger = logging.getLogger("stoker")
 class Setting(NamedTuple):
     """What all engines of a run are opened with."""
 
-    file: str | None
+    file: str | bytes | None
     pairs: Pairs
     world: int
 

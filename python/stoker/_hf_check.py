@@ -173,7 +173,7 @@ def _first_difference(ours: Any, theirs: Any) -> int:
 class _Comparison:
     """Of one sample after the other."""
 
-    def __init__(self, processor: Any, file: str | None, pairs: list[tuple[str, str]], images: str) -> None:
+    def __init__(self, processor: Any, file: str | bytes | None, pairs: list[tuple[str, str]], images: str) -> None:
         self._processor, self._file, self._pairs, self._images = processor, file, pairs, images
         self._explained: list[dict[str, Any]] = []    # what explained an earlier difference is tried first
         self.notes: dict[str, int] = {}

@@ -224,7 +224,7 @@ class Loader:
         raise TypeError("a Loader cannot be pickled: open one in the process that reads it, and hand on its state_dict()")
 
     def __repr__(self) -> str:
-        return f"<stoker.Loader of {self._file or 'options'}, {self._split}, rank {self._rank} of {self._world}>"
+        return f"<stoker.Loader of {self._file if isinstance(self._file, str) else 'options'}, {self._split}, rank {self._rank} of {self._world}>"
 
 
 _open_loaders = weakref.WeakSet()

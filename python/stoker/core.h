@@ -21,7 +21,7 @@ PyObject *core_fail(stk_status status, const char *message);
 /* Texts of C.  Paths and ids may hold any bytes: what is not UTF-8 comes as os.fsdecode has it. */
 PyObject *core_text(const char *text);
 
-/* options of a configuration (None: the defaults), of keywords as (name, YAML) pairs, and of a split.  False: raised. */
+/* options of a configuration (a path, a text as bytes, or None: the defaults), of keywords as (name, YAML) pairs, and of a split.  False: raised. */
 bool core_read_options(stk_options *options, PyObject *config, PyObject *pairs, const char *split);
 
 /* A progress that lets signals through and tells a callable (None: nobody), while the GIL is away. */

@@ -376,7 +376,7 @@ class Loader(_loader.Loader):
             raise CallError(f"rank {rank} is not in a world of {world_size}", Status.ERR_USAGE)
         connect(address)
         self._file, self._pairs = read(config, options)
-        if self._file is not None:
+        if isinstance(self._file, str):
             self._file = os.path.abspath(self._file)
         self._split, self._rank, self._world, self._progress = split, rank, world_size, progress
         self._pixel_rule = PixelRule(self._file, self._pairs, split)
@@ -418,5 +418,5 @@ class Loader(_loader.Loader):
                                    self._stores, text, changes)
 
     def __repr__(self) -> str:
-        return (f"<stoker.ray.Loader of {self._file or 'options'}, {self._split}, rank {self._rank} of {self._world}, "
+        return (f"<stoker.ray.Loader of {self._file if isinstance(self._file, str) else 'options'}, {self._split}, rank {self._rank} of {self._world}, "
                 f"{len(self._fleet.members)} engines>")

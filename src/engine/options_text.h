@@ -11,10 +11,6 @@
  * `run`, by which those who compare have met. */
 stk_status stk_options_write(const stk_options *options, stk_buffer *text, stk_error *err) STK_MUST_USE;
 
-/* As stk_options_read, from a text; file: what relative paths start from, and errors name. */
-stk_status stk_options_read_text(stk_options *options, const char *text, size_t size_bytes, const char *file,
-                                 stk_error *err) STK_MUST_USE;
-
 /* The absolute path of the file that the options were read from; without one, a name in the working folder, which relative paths then
  * start from. */
 stk_status stk_options_place(const stk_options *options, char *path, size_t capacity, stk_error *err) STK_MUST_USE;

@@ -179,3 +179,14 @@ def test_a_loader_tells_its_latency_factor(load, clock):
     prepare_s = sum(stage["busy_s"] for stage in told["stages"].values())
     assert prepare_s > 0 and told["serial_latency_factor"] == pytest.approx(prepare_s / (prepare_s + told["train_s"]))
     assert told["failures"] == {"masked": 0, "by_reason": {}} and told["memory"]["peak_bytes"] <= told["memory"]["budget_bytes"]
+
+
+def test_a_mapping_is_a_configuration_with_all_of_it(package, config, build, tmp_path):
+    """Nested sections, evaluation's own, paths from the working folder, and names with dots over them."""
+    data, folder = [{"name": "sample", "path": config.parent / "train.jsonl"}], config.parent / "model"
+    mapping = {"model": folder, "data": data, "batch": 4, "epochs": 2, "index_dir": tmp_path, "limits": {"json_depth": 40}, "eval.batch": 3,
+               "eval": {"data": data, "batch": 2}, "engine": "inprocess"}
+    with package.Loader(mapping, turn=None) as train, package.Loader(mapping, split="eval") as held:
+        assert (train.steps, held.steps) == (23, 15)
+    with pytest.raises(package.SetupError, match=r"unknown option bacth: did you mean batch"):
+        package.Loader({**mapping, "eval": {"data": data, "bacth": 2}}, split="eval")
