@@ -202,7 +202,7 @@ class Engine:
 def describe(setting: Setting, other: Setting) -> str:
     """What of a setting another has not."""
     if setting.file != other.file:
-        return f"the configuration {setting.file}"
+        return f"the configuration {setting.file!r:.300}"
     if setting.world != other.world:
         return f"a world of {setting.world} ranks"
     differing = [f"{name}: {value}" for name, value in setting.pairs if (name, value) not in other.pairs]
@@ -210,6 +210,10 @@ def describe(setting: Setting, other: Setting) -> str:
 
 
 # --- all engines of a run ---
+
+# An actor ends when who created it lets it go, and other ranks may read on when a loader here has closed.
+_kept: dict[str, list[dict[str, Any]]] = {}
+
 
 class Fleet:
     """The engines of a run, as one of its ranks sees them."""
@@ -234,6 +238,11 @@ class Fleet:
             self.members = [Member(*member) for member in self._ask(wanted[0], "members")]
         for member in self.members:
             self._handle(member, self.members)
+
+    def keep(self) -> None:
+        """Hold the engines that others may read, too, for as long as this process lives."""
+        if self._setting.world > 1:
+            _kept.setdefault(self.run, []).append(self._handles)
 
     def _nodes(self, wanted: Sequence[str] | None, engines: int | None) -> list[str]:
         """Ids of nodes, one for each engine."""
@@ -365,6 +374,7 @@ def cause_of(error: ray.exceptions.RayTaskError) -> Exception:
 def stop(run: str) -> int:
     """End the engines of a run that were opened ``detached``; how many there were."""
     count = 0
+    _kept.pop(run, None)
     for actor in ray.util.list_named_actors(all_namespaces=True):
         if actor["namespace"] == NAMESPACE and actor["name"].startswith(f"{run}/"):
             with contextlib.suppress(ValueError):

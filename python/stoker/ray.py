@@ -107,6 +107,7 @@ class _Calls:
         self._came = 0.0
         self._trouble: Exception | None = None  # what every later call says
         self._last = ""  # failure of a call
+        self._cores: dict[str, Any] = {}  # figures of each engine, when it told them last
         self.closed = False
         self.counts: dict[str, Any] = {"calls": 0, "asked_again": 0, "received_bytes": 0, "arrival_s": 0.0, "get_s": 0.0, "pulled_bytes": 0,
                                        "pull_s": 0.0, "spilled_bytes": 0}
@@ -299,9 +300,10 @@ class _Calls:
 
     def metrics(self) -> dict[str, Any]:
         engines = self._fleet.figures(self._split, 5.0)
-        cores = [told.pop("core") for told in engines.values()]
-        made = add_up([core for core in cores if core])
-        return {**made, "ray": {**self.counts, "outstanding": self._outstanding, "engines": engines, "store": self._store}}
+        self._cores.update({name: core for name, told in engines.items() if (core := told.pop("core"))})
+        if not self._cores:
+            raise WaitError("no engine of the run told its figures in 5 s: look at `ray status`", Status.ERR_TIMEOUT)
+        return {**add_up([*self._cores.values()]), "ray": {**self.counts, "outstanding": self._outstanding, "engines": engines, "store": self._store}}
 
     def close(self) -> None:
         """What was asked for is not wanted any more; batches stay."""
@@ -314,7 +316,8 @@ class _Calls:
 
 
 def add_up(dicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Numbers of several reports, summed; the first one's where it is no number.  What one has not (a reason that never came up) is 0."""
+    """Reports of several engines as one: numbers summed, times of one request and of the first batch those of the slowest engine, prices by the
+    sum; the first one's where it is no number.  What one has not (a reason that never came up) is 0."""
     total: dict[str, Any] = {}
     for key in dict.fromkeys(key for one in dicts for key in one):
         values = [one[key] for one in dicts if key in one]
@@ -322,9 +325,11 @@ def add_up(dicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if isinstance(value, Mapping):
             total[key] = add_up(values)
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            total[key] = sum(values)
+            total[key] = max(values) if key.endswith("_ms") or key == "first_batch_s" else sum(values)
         else:
             total[key] = value
+    if total.get("samples") and "store" in total:
+        total["store"]["price_per_million_samples"] = 1e6 * total["store"]["price"] / total["samples"]
     return total
 
 
@@ -391,6 +396,7 @@ class Loader(_loader.Loader):
         each = here if placement == "local" else world_size * readers / len(self._fleet.members)
         self._outstanding = self._credits(here, each, outstanding, store_share)
         self._open(_loader.state_text(state), allow_changes)
+        self._fleet.keep()
         _loader._open_loaders.add(self)
 
     def _credits(self, ranks_here: int, ranks_each: float, wanted: int | None, share: float) -> int:

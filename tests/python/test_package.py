@@ -181,12 +181,14 @@ def test_a_loader_tells_its_latency_factor(load, clock):
     assert told["failures"] == {"masked": 0, "by_reason": {}} and told["memory"]["peak_bytes"] <= told["memory"]["budget_bytes"]
 
 
-def test_a_mapping_is_a_configuration_with_all_of_it(package, config, build, tmp_path):
+def test_a_mapping_is_a_configuration_with_all_of_it(package, config, tmp_path):
     """Nested sections, evaluation's own, paths from the working folder, and names with dots over them."""
-    data, folder = [{"name": "sample", "path": config.parent / "train.jsonl"}], config.parent / "model"
-    mapping = {"model": folder, "data": data, "batch": 4, "epochs": 2, "index_dir": tmp_path, "limits": {"json_depth": 40}, "eval.batch": 3,
-               "eval": {"data": data, "batch": 2}, "engine": "inprocess"}
-    with package.Loader(mapping, turn=None) as train, package.Loader(mapping, split="eval") as held:
+    data = [{"name": "sample", "path": config.parent / "train.jsonl"}]
+    turn = {"before": "<|im_start|>", "after": "<|im_end|>"}
+    mapping = {"model": config.parent / "model", "data": data, "batch": 4, "epochs": 2, "index_dir": tmp_path, "limits": {"json_depth": 40},
+               "template": {"user": turn, "assistant": {**turn, "train": ["text"]}, "system": turn, "tool": turn, "image": "<|image_pad|>"},
+               "eval": {"data": data, "batch": 2}, "eval.batch": 3, "engine": "inprocess"}
+    with package.Loader(mapping) as train, package.Loader(mapping, split="eval") as held:
         assert (train.steps, held.steps) == (23, 15)
-    with pytest.raises(package.SetupError, match=r"unknown option bacth: did you mean batch"):
+    with pytest.raises(package.SetupError, match="unknown option bacth: did you mean batch"):
         package.Loader({**mapping, "eval": {"data": data, "bacth": 2}}, split="eval")

@@ -1,6 +1,6 @@
 """Where Ray is installed (`make test-ray`: .venv-train) these tests run; elsewhere they are not collected.
 
-A cluster is several raylets on this machine, one set a module.  Engines end with their loaders, or are stopped by name.
+A cluster is several raylets on this machine, one set a module.  Engines are stopped by the run's name.
 """
 import importlib.util
 import os
@@ -48,3 +48,5 @@ def load(config, small):
     yield open_one
     for loader in opened:
         loader.close()
+    for run in {loader._fleet.run for loader in opened}:
+        stoker.ray.stop(run)

@@ -41,6 +41,25 @@ class Rank:
             return got, loader.metrics()["ray"]["received_bytes"]
 
 
+class Reader:
+    """A rank in an actor of its own, step by step."""
+
+    def open(self, config, rank, options):
+        import stoker.ray
+        self.loader = stoker.ray.Loader(config, rank, WORLD, **options)
+
+    def read(self, steps):
+        """Digests, and the processes of its engines."""
+        got = [next(self.loader).digest() for _ in range(steps)]
+        return got, {told["pid"] for told in self.loader.metrics()["ray"]["engines"].values()}
+
+    def close(self):
+        import gc
+        self.loader.close()
+        del self.loader
+        gc.collect()
+
+
 def read(loaders, steps):
     """So many micro-batches of each rank, in turn: digests and states by rank."""
     got = [[] for _ in loaders]

@@ -4,7 +4,7 @@ import pytest
 import ray
 import stoker
 import stoker.ray
-from ray_nodes import MIB, STEPS, WORLD, Nodes, Rank, bound_to, node_ids, read, store_of
+from ray_nodes import MIB, STEPS, WORLD, Nodes, Rank, Reader, bound_to, node_ids, read, store_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,6 +55,18 @@ def test_a_rank_owns_what_it_is_given(load, monkeypatch):
     monkeypatch.setattr(ray, "get", spy)
     read([load(0, 1, run="owner", batch=1, placement="spread", engines=2)], 10)
     assert len(owners) >= 10 and set(owners) == {core.get_owner_address(ray.put(0))}
+
+
+def test_an_engine_stays_when_the_loader_that_created_it_closes(config, small, whole):
+    first, second = (ray.remote(num_cpus=0)(Reader).remote() for _ in range(2))
+    for rank, reader in enumerate((first, second)):
+        ray.get(reader.open.remote(str(config), rank, {**small, "run": "stays", "placement": "spread", "engines": 1}), timeout=120)
+    ray.get(first.read.remote(2), timeout=120)
+    _, before = ray.get(second.read.remote(1), timeout=120)
+    ray.get(first.close.remote(), timeout=120)
+    got, after = ray.get(second.read.remote(30), timeout=120)
+    assert got == [digest for digest, _ in whole[1][1:31]] and before == after
+    assert stoker.ray.stop("stays") == 1
 
 
 def test_states_go_from_one_kind_of_loader_to_the_other(load, config, small, whole):
@@ -127,6 +139,7 @@ def test_training_and_evaluation_and_tensors(config, small, tmp_path):
             assert all(isinstance(value, torch.Tensor) for value in batch.values())
             assert "pixel_bytes" not in batch and batch.get("pixel_values", torch.zeros(1, dtype=torch.bfloat16)).dtype == torch.bfloat16
         assert training.state_dict() == batch.state and batch.step == 7
+    assert stoker.ray.stop("both") == 1
 
 
 def test_what_does_not_fit_together_is_refused(load, config, small):
