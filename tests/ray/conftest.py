@@ -2,14 +2,14 @@
 
 A cluster is several raylets on this machine, one set a module.  Engines are stopped by the run's name.
 """
-import importlib.util
+import importlib.metadata
 import os
 import pathlib
 
 import pytest
 from ray_nodes import STEPS, WORLD
 
-HAS_RAY = importlib.util.find_spec("ray") is not None
+HAS_RAY = bool(list(importlib.metadata.distributions(name="ray")))  # this folder would do for an import
 collect_ignore_glob = [] if HAS_RAY else ["test_*.py"]
 
 os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0", RAY_memory_monitor_refresh_ms="0", OMP_NUM_THREADS="1")
