@@ -51,7 +51,7 @@ struct stk_http {
     CURLSH *share[SPREAD]; /* names and TLS sessions, of this thread alone; with one, all connections went to one address */
     const char *system_ca, *system_ca_folder; /* libcurl's own; NULL: none */
     int epoll, wake;
-    uint8_t *watched; /* of each descriptor below watched_count that open_socket made: what epoll knows it with, and RESTS */
+    uint8_t *watched; /* of each descriptor below watched_count: what epoll knows it with, OURS, RESTS */
     int watched_count;
     stk_ns timer;  /* libcurl's, one shot; STK_FOREVER: none */
     bool inside;   /* a call of libcurl: no handle may be removed */
@@ -160,9 +160,10 @@ static int on_seek(void *context, curl_off_t offset, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
+/* One that has been closed is not known any more: its number may be somebody else's by now. */
 static void stop_watching(stk_http *h, int fd)
 {
-    epoll_ctl(h->epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (fd >= h->watched_count || (h->watched[fd] & (EPOLLIN | EPOLLOUT))) epoll_ctl(h->epoll, EPOLL_CTL_DEL, fd, NULL);
     if (fd < h->watched_count) h->watched[fd] &= OURS;
 }
 
@@ -181,6 +182,8 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *context, void
         const uint8_t was = *watched & ~RESTS;
         *watched = (uint8_t)(OURS | event.events);
         if (was == *watched) return 0;
+    } else if (fd < h->watched_count) {
+        h->watched[fd] = (uint8_t)event.events;
     }
     /* A descriptor that was closed unseen and came back is added anew: the kernel has forgotten it. */
     if (epoll_ctl(h->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) && errno == ENOENT)
