@@ -106,7 +106,7 @@ def local(stoker, sample):
 def test_the_run_is_that_of_the_same_set_on_a_disk(remote, local):
     came = remote.run()
     assert came["digest"] == local["digest"] and came["state"] == local["state"]
-    assert came["store"]["requests"] >= came["images"] - 30 > 0  # some are data: URIs
+    assert came["store"]["requests"] >= 32  # that many objects; those that are under way are not asked for twice
     assert came["store"]["retries"] == 0 and came["store"]["whole"]["count"] > 0
     assert local["store"]["requests"] == 0
     assert (remote.cache / "stoker").stat().st_mode & 0o077 == 0  # copies of what others may not be allowed to read
