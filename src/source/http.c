@@ -172,7 +172,8 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *context, void
     stk_http *const h = context;
     uint8_t *const watched = fd < h->watched_count && (h->watched[fd] & OURS) ? &h->watched[fd] : NULL;
     if (what == CURL_POLL_REMOVE) {
-        if (watched && *watched == (OURS | EPOLLIN)) *watched |= RESTS;
+        /* libcurl closes some unseen, and their numbers may be somebody else's by now: what epoll still knows tells by an event. */
+        if (watched && (*watched & (EPOLLIN | EPOLLOUT))) *watched |= RESTS;
         else stop_watching(h, fd);
         return 0;
     }
