@@ -325,10 +325,12 @@ class Fleet:
     def is_home(self, number: int, rank: int, member: Member) -> bool:
         return self.members[self.home(number, rank)] == member
 
-    def went(self, member: Member) -> None:
+    def went(self, member: Member, engine: Any) -> None:
         """An engine has gone for good.  After a while it is created anew, on its node, or where that has gone too, on another."""
         with self._lock:
-            self._handles.pop(member.name, None)
+            if self._handles.get(member.name) is not engine:
+                return  # that was its predecessor
+            del self._handles[member.name]
             self._gone[member.name] = time.monotonic()
             if self._placement == "local":
                 self._find_others()

@@ -75,13 +75,14 @@ def _ranks_here(node_ranks: Iterable[int] | None, world: int) -> int:
 class _Call:
     """A micro-batch that is asked for."""
 
-    __slots__ = ("number", "place", "tries", "asked", "member", "ref", "value", "error")
+    __slots__ = ("number", "place", "tries", "asked", "member", "engine", "ref", "value", "error")
 
     def __init__(self, number: int, place: tuple[int, int, int]) -> None:
         self.number, self.place = number, place
         self.tries = 0
         self.asked = 0.0
         self.member: Member
+        self.engine: Any = None
         self.ref: Any = None
         self.value: Any = None
         self.error: Exception | None = None
@@ -145,7 +146,7 @@ class _Calls:
         member, engine = self._fleet.pick(call.number, self._rank, call.tries)
         first = call.number + self._outstanding
         ahead = [self._place(n) for n in range(first, min(first + self._outstanding, self.micros)) if self._fleet.is_home(n, self._rank, member)]
-        call.member, call.asked = member, time.monotonic()
+        call.member, call.engine, call.asked = member, engine, time.monotonic()
         call.ref = engine.make.remote(self._split, *call.place, self._fields, ahead)
         self.counts["calls"] += 1
 
@@ -154,7 +155,7 @@ class _Calls:
         self._last = f"{call.member.name}: {why}"
         logger.info("stoker: rank %d asks again for step %d, micro-batch %d: %s", self._rank, call.place[0], call.place[2], self._last)
         if gone:
-            self._fleet.went(call.member)
+            self._fleet.went(call.member, call.engine)
         call.ref = None
         call.tries += 1
         self.counts["asked_again"] += 1
