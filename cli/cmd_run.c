@@ -267,17 +267,23 @@ static json_t *latency_json(const stk_latency *l)
                      "p90_ms", ms(l->p90_ns), "p99_ms", ms(l->p99_ns), "p999_ms", ms(l->p999_ns));
 }
 
+/* Those counts that are not 0, by the names of their places. */
+static json_t *by_reason(const uint64_t *counts, unsigned length, const char *(*name)(unsigned))
+{
+    json_t *const all = json_object();
+    for (unsigned i = 0; i < length; i++)
+        if (counts[i]) json_object_set_new(all, name(i), json_integer((json_int_t)counts[i]));
+    return all;
+}
+
 static json_t *store_json(const stk_store_metrics *s)
 {
-    json_t *const root = json_object(), *const reasons = json_object();
+    json_t *const root = json_object();
 #define PUT(member) json_object_set_new(root, #member, json_integer((json_int_t)s->member));
     STK_STORE_COUNT_MAP(PUT)
 #undef PUT
-    for (unsigned i = 0; i < STK_STORE_RETRY_REASONS; i++)
-        if (s->retries_by_reason[i])
-            json_object_set_new(reasons, stk_retry_name(i), json_integer((json_int_t)s->retries_by_reason[i]));
     json_object_set_new(root, "cache_warning", s->cache_words[0] ? json_string(s->cache_words) : json_null());
-    json_object_set_new(root, "retries_by_reason", reasons);
+    json_object_set_new(root, "retries_by_reason", by_reason(s->retries_by_reason, STK_STORE_RETRY_REASONS, stk_retry_name));
     json_object_set_new(root, "first_byte", latency_json(&s->first_byte));
     json_object_set_new(root, "whole", latency_json(&s->whole));
     json_object_set_new(root, "price", json_real(s->price));
@@ -295,16 +301,12 @@ static void add_stage(json_t *stages, const char *name, const stk_stage_metrics 
 static json_t *result_json(const result *r)
 {
     const stk_metrics *const m = &r->metrics;
-    json_t *const stages = json_object(), *const reasons = json_object();
+    json_t *const stages = json_object();
     add_stage(stages, "fetch", &m->fetch);
     add_stage(stages, "decode", &m->decode);
     add_stage(stages, "transform", &m->transform);
     add_stage(stages, "text", &m->text);
     add_stage(stages, "place", &m->place);
-    for (unsigned i = 0; i < 64; i++)
-        if (m->masked_by_reason[i])
-            json_object_set_new(reasons, stk_reason_name(i),
-                                json_integer((json_int_t)m->masked_by_reason[i]));
     json_t *const root = json_pack(
         "{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "schema", 1, "ranks", (json_int_t)r->ranks, "steps", (json_int_t)r->steps, "samples",
         (json_int_t)m->samples, "filler", (json_int_t)m->filler, "tokens", (json_int_t)m->tokens,
@@ -329,7 +331,8 @@ static json_t *result_json(const result *r)
                                   "peak_bytes", (json_int_t)m->peak_bytes, "rss_peak_bytes",
                                   (json_int_t)r->rss_peak_bytes, "waits", (json_int_t)m->budget_waits));
     json_object_set_new(root, "failures",
-                        json_pack("{s:I, s:o}", "masked", (json_int_t)m->masked, "by_reason", reasons));
+                        json_pack("{s:I, s:o}", "masked", (json_int_t)m->masked, "by_reason",
+                                  by_reason(m->masked_by_reason, sizeof m->masked_by_reason / sizeof *m->masked_by_reason, stk_reason_name)));
     json_object_set_new(root, "facts_read", json_pack("{s:I, s:I}", "records", (json_int_t)m->records_read, "headers", (json_int_t)m->headers_read));
     if (r->evaluations)
         json_object_set_new(root, "eval",

@@ -259,12 +259,13 @@ static PyObject *stage(const stk_stage_metrics *s)
     return Py_BuildValue("{sKsdsK}", "count", NUM(s->count), "busy_s", (double)s->busy_ns / (double)STK_S, "bytes", NUM(s->bytes));
 }
 
-static PyObject *reasons(const stk_metrics *m)
+/* Those counts that are not 0, by the names of their places. */
+static PyObject *by_reason(const uint64_t *counts, unsigned length, const char *(*name)(unsigned))
 {
     PyObject *const all = PyDict_New();
     bool done = all != NULL;
-    for (unsigned i = 0; done && i < COUNT(m->masked_by_reason); i++)
-        if (m->masked_by_reason[i]) done = put(all, stk_reason_name(i), PyLong_FromUnsignedLongLong(m->masked_by_reason[i]));
+    for (unsigned i = 0; done && i < length; i++)
+        if (counts[i]) done = put(all, name(i), PyLong_FromUnsignedLongLong(counts[i]));
     return finish(all, done);
 }
 
@@ -275,15 +276,6 @@ static PyObject *latency(const stk_latency *l)
                          (double)l->p90_ns / ms, "p99_ms", (double)l->p99_ns / ms, "p999_ms", (double)l->p999_ns / ms);
 }
 
-static PyObject *retries(const stk_store_metrics *s)
-{
-    PyObject *const all = PyDict_New();
-    bool done = all != NULL;
-    for (unsigned i = 0; done && i < COUNT(s->retries_by_reason); i++)
-        if (s->retries_by_reason[i]) done = put(all, stk_retry_name(i), PyLong_FromUnsignedLongLong(s->retries_by_reason[i]));
-    return finish(all, done);
-}
-
 static PyObject *store(const stk_store_metrics *s)
 {
 #define NUMBER(member) {#member, s->member},
@@ -291,7 +283,8 @@ static PyObject *store(const stk_store_metrics *s)
 #undef NUMBER
     PyObject *const dict = PyDict_New();
     const bool done =
-        dict && put_numbers(dict, numbers, COUNT(numbers)) && put(dict, "retries_by_reason", retries(s)) &&
+        dict && put_numbers(dict, numbers, COUNT(numbers)) &&
+        put(dict, "retries_by_reason", by_reason(s->retries_by_reason, COUNT(s->retries_by_reason), stk_retry_name)) &&
         put(dict, "cache_warning", s->cache_words[0] ? core_text(s->cache_words) : Py_NewRef(Py_None)) &&
         put(dict, "first_byte", latency(&s->first_byte)) && put(dict, "whole", latency(&s->whole)) &&
         put(dict, "price", PyFloat_FromDouble(s->price)) &&
@@ -312,7 +305,8 @@ PyObject *core_metrics(const stk_metrics *m)
         put(dict, "memory", Py_BuildValue("{sKsKsKsKsK}", "budget_bytes", NUM(m->budget_bytes), "held_bytes", NUM(m->held_bytes),
                                           "peak_bytes", NUM(m->peak_bytes), "arena_bytes", NUM(m->arena_bytes), "waits",
                                           NUM(m->budget_waits))) &&
-        put(dict, "failures", Py_BuildValue("{sKsN}", "masked", NUM(m->masked), "by_reason", reasons(m))) &&
+        put(dict, "failures", Py_BuildValue("{sKsN}", "masked", NUM(m->masked), "by_reason",
+                                              by_reason(m->masked_by_reason, COUNT(m->masked_by_reason), stk_reason_name))) &&
         put(dict, "facts_read", Py_BuildValue("{sKsK}", "records", NUM(m->records_read), "headers", NUM(m->headers_read))) &&
         put(dict, "store", store(&m->store));
     return finish(dict, done);
