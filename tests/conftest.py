@@ -6,6 +6,7 @@ interpreter.  With STK_REQUIRE=all, as CI sets it, a skipped test fails.  tests/
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -41,6 +42,15 @@ def build():
 def config(source):
     """The configuration of the sample set."""
     return source / "examples/sample/stoker.yaml"
+
+
+@pytest.fixture(scope="session")
+def copy_sample(source):
+    """Copy the sample set into a folder, without index files: ``copy_sample(folder)`` gives the copy."""
+    def copy(folder):
+        return shutil.copytree(source / "examples/sample", folder / "sample", ignore=shutil.ignore_patterns("*.stk*", "*.stoker-*"))
+
+    return copy
 
 
 @pytest.fixture(scope="session")

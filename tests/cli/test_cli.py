@@ -13,11 +13,9 @@ COMMANDS = ["init", "index", "plan", "run", "show", "replay", "diff", "serve", "
 
 
 @pytest.fixture(scope="module")
-def sample(source, tmp_path_factory):
+def sample(copy_sample, tmp_path_factory):
     """A copy of the sample set, so that index files do not lie in the source tree."""
-    folder = tmp_path_factory.mktemp("cli") / "sample"
-    shutil.copytree(source / "examples/sample", folder, ignore=shutil.ignore_patterns("*.stk*"))
-    return folder
+    return copy_sample(tmp_path_factory.mktemp("cli"))
 
 
 @pytest.fixture(scope="module")

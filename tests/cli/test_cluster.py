@@ -1,16 +1,13 @@
 """`stoker cluster plan`: needs that follow from a measured report, by arithmetic done again here; faults named with the flag."""
 import json
-import shutil
 
 import pytest
 
 
 @pytest.fixture(scope="module")
-def config(source, tmp_path_factory):
+def config(copy_sample, tmp_path_factory):
     """A copy of the sample set."""
-    folder = tmp_path_factory.mktemp("cluster") / "sample"
-    shutil.copytree(source / "examples/sample", folder, ignore=shutil.ignore_patterns("*.stk*", "*.stoker-*"))
-    return folder / "stoker.yaml"
+    return copy_sample(tmp_path_factory.mktemp("cluster")) / "stoker.yaml"
 
 
 @pytest.fixture(scope="module")

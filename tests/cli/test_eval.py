@@ -1,6 +1,5 @@
 """`eval` beside training: evaluations of the same engine between the steps, and what they leave alone."""
 import json
-import shutil
 import signal
 import subprocess
 import time
@@ -11,9 +10,8 @@ EVAL = "eval: {data: [{name: val, path: train.jsonl, first: 11}], batch: 3, max_
 
 
 @pytest.fixture(scope="module")
-def config(source, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("eval") / "sample"
-    shutil.copytree(source / "examples/sample", folder, ignore=shutil.ignore_patterns("*.stk*"))
+def config(copy_sample, tmp_path_factory):
+    folder = copy_sample(tmp_path_factory.mktemp("eval"))
     path = folder / "both.yaml"
     path.write_text((folder / "stoker.yaml").read_text() + EVAL)
     return path

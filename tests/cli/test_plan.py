@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -13,11 +12,9 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def config(source, tmp_path_factory):
+def config(copy_sample, tmp_path_factory):
     """A copy of the sample set, indexed."""
-    folder = tmp_path_factory.mktemp("plan") / "sample"
-    shutil.copytree(source / "examples/sample", folder, ignore=shutil.ignore_patterns("*.stk*", "*.stoker-*"))
-    return folder / "stoker.yaml"
+    return copy_sample(tmp_path_factory.mktemp("plan")) / "stoker.yaml"
 
 
 @pytest.fixture(scope="module")

@@ -32,11 +32,9 @@ PACKINGS = {
 
 
 @pytest.fixture
-def sample(source, tmp_path):
+def sample(copy_sample, tmp_path):
     """A copy of the sample set without index files."""
-    folder = tmp_path / "sample"
-    shutil.copytree(source / "examples/sample", folder, ignore=shutil.ignore_patterns("*.stoker-*"))
-    return folder
+    return copy_sample(tmp_path)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """`index: stream` on the sample set: the digest of a full index, without one; what cannot be used is named and counted."""
 import json
-import shutil
 
 import pytest
 
@@ -8,10 +7,8 @@ SMALL = ("--max_tokens", 2048, "--limits.media_pixels", 4000000, "--limits.media
 
 
 @pytest.fixture(scope="module")
-def sample(source, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stream") / "sample"
-    shutil.copytree(source / "examples/sample", folder, ignore=shutil.ignore_patterns("*.stoker-*"))
-    return folder
+def sample(copy_sample, tmp_path_factory):
+    return copy_sample(tmp_path_factory.mktemp("stream"))
 
 
 def run(stoker, config, *options, status=0):

@@ -1,16 +1,13 @@
 """`where` and `first`: exactly the selected samples, counted, and part of what a state belongs to."""
 import json
 import re
-import shutil
 
 import pytest
 
 
 @pytest.fixture(scope="module")
-def sample(source, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("where") / "sample"
-    shutil.copytree(source / "examples/sample", folder, ignore=shutil.ignore_patterns("*.stoker-*"))
-    return folder
+def sample(copy_sample, tmp_path_factory):
+    return copy_sample(tmp_path_factory.mktemp("where"))
 
 
 def chosen(**options):

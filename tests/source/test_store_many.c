@@ -213,20 +213,27 @@ static bool late_now_and_then(exchange *x)
     return server_object(x);
 }
 
-static void what_is_late_is_asked_a_second_time(void)
+/* What a store says that fetches many objects, with hedges; room_bytes as of fetch_many_into. */
+static stk_source_metrics fetch_with_hedges(server_script *script, size_t room_bytes)
 {
     quick.start = 16;
-    server *const s = server_start(late_now_and_then, NULL);
+    server *const s = server_start(script, NULL);
     fetcher f;
     open_fetcher(&f, s, (stk_source_config){.hedge = true});
-    fetch_many(&f, 700, 2000);
+    fetch_many_into(&f, 700, 2000, room_bytes);
     const stk_source_metrics m = metrics_of(&f);
-    CHECK(m.hedges_won >= 1);
-    CHECK(m.hedges_sent >= m.hedges_won);
-    CHECK(m.hedges_sent * 20 <= m.requests + 20);
     close_fetcher(&f);
     server_stop(s);
     make_quick();
+    return m;
+}
+
+static void what_is_late_is_asked_a_second_time(void)
+{
+    const stk_source_metrics m = fetch_with_hedges(late_now_and_then, 0);
+    CHECK(m.hedges_won >= 1);
+    CHECK(m.hedges_sent >= m.hedges_won);
+    CHECK(m.hedges_sent * 20 <= m.requests + 20);
 }
 
 static bool late_twice_now_and_then(exchange *x)
@@ -238,32 +245,16 @@ static bool late_twice_now_and_then(exchange *x)
 
 static void a_late_hedge_is_hedged(void)
 {
-    quick.start = 16;
-    server *const s = server_start(late_twice_now_and_then, NULL);
-    fetcher f;
-    open_fetcher(&f, s, (stk_source_config){.hedge = true});
-    fetch_many(&f, 700, 2000);
-    const stk_source_metrics m = metrics_of(&f);
+    const stk_source_metrics m = fetch_with_hedges(late_twice_now_and_then, 0);
     CHECK(m.hedges_won >= 1);
     CHECK(m.hedges_sent > m.hedges_won);
     CHECK(m.hedges_sent * 20 <= m.requests + 20);
-    close_fetcher(&f);
-    server_stop(s);
-    make_quick();
 }
 
 /* Late is what objects of the like take, also where only their room is known. */
 static void what_is_late_and_of_unknown_size_is_asked_a_second_time(void)
 {
-    quick.start = 16;
-    server *const s = server_start(late_now_and_then, NULL);
-    fetcher f;
-    open_fetcher(&f, s, (stk_source_config){.hedge = true});
-    fetch_many_into(&f, 700, 2000, 1 << 20);
-    CHECK(metrics_of(&f).hedges_won >= 1);
-    close_fetcher(&f);
-    server_stop(s);
-    make_quick();
+    CHECK(fetch_with_hedges(late_now_and_then, 1 << 20).hedges_won >= 1);
 }
 
 /* --- cancel, close --- */
