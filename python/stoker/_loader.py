@@ -101,6 +101,8 @@ class Loader:
     one in the process that reads it.
     """
 
+    _by_machine = True  # an engine serves ranks of one machine that have equally many readers each
+
     def __init__(self, config: Config, rank: int = 0, world_size: int = 1, *, split: Literal["train", "eval"] = "train",
                  engine: Literal["process", "inprocess"] | None = None, run: str | None = None,
                  state: str | int | Mapping[str, str] | None = None, fields: Iterable[str] | None = None, readers: int = 1,

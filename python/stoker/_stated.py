@@ -48,7 +48,7 @@ def read_stated(config: Config, options: Mapping[str, Any]) -> Stated:
     both = {name: value for name, value in options.items() if not name.startswith("eval.")}
     if not isinstance(own, Mapping):
         return Stated({**top, **both}, None, dict(options))
-    known = {option.name.partition(".")[0] for option in table()} - {"run", "engine", "keep", *_OF_TRAINING}
+    known = {option.name.partition(".")[0] for option in table()} - {"run", "engine", "placement", "keep", *_OF_TRAINING}
     given = {f"eval.{name}": value for name, value in both.items() if name in known and name not in own}
     given.update({name: value for name, value in options.items() if name.startswith("eval.")})
     inherited = {name: value for name, value in top.items() if name not in _OF_TRAINING}

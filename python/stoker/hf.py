@@ -162,8 +162,9 @@ def _no_rows() -> Any:
 class _Source:
     """The loaders of a trainer, and what they are opened with."""
 
-    def __init__(self, config: Config, given: Mapping[str, Any], args: Any) -> None:
+    def __init__(self, config: Config, given: Mapping[str, Any], loader: type[_loader.Loader], args: Any) -> None:
         _refuse_unfit(args)
+        self._kind: type[torch.Loader] = loader if issubclass(loader, torch.Loader) else type("Loader", (torch.Loader, loader), {})
         self._config, self._device = config, args.device     # asking for the device begins the process group
         self._place = torch.ranks()
         self._end = args.max_steps, args.num_train_epochs
@@ -182,7 +183,7 @@ class _Source:
             self._options["run"] = _loader.own_name()     # training and evaluation share an engine, and ask it for the same
 
     def _open(self, split: str) -> torch.Loader:
-        return torch.Loader(self._config, **self._place, split=split, device=self._device, state=self.state if split == "train" else None, **self._options)
+        return self._kind(self._config, **self._place, split=split, device=self._device, state=self.state if split == "train" else None, **self._options)
 
     def open_train(self, args: Any) -> _Rows:
         """At the state, or the beginning; ``max_steps`` is made exact."""
@@ -223,9 +224,10 @@ class TrainerMixin:
     stoker : path or mapping
         The configuration, as of ``stoker.Loader``.  Its section ``eval`` is what is evaluated on.
     stoker_options : mapping or None
-        Further arguments of ``stoker.torch.Loader``: options over those of the configuration (``{"workers": 8}``; for evaluation too, but
-        for what ``eval`` states itself),
-        ``dtype``, ``allow_changes``.
+        Further arguments of ``stoker.torch.Loader`` and of ``stoker_loader``: options over those of the configuration (``{"workers": 8}``; for
+        evaluation too, but for what ``eval`` states itself), ``dtype``, ``allow_changes``.
+    stoker_loader : class
+        Where batches are made: ``stoker.Loader``, in the engine of each machine, or ``stoker.ray.Loader``, in those of a Ray cluster.
 
     Raises
     ------
@@ -238,12 +240,13 @@ class TrainerMixin:
     becomes the exact number of steps, ``ignore_data_skip`` True, ``keep`` what Trainer holds.  The order's ``seed`` is the configuration's.
     """
 
-    def __init__(self, model: Any = None, args: Any = None, *, stoker: Config, stoker_options: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def __init__(self, model: Any = None, args: Any = None, *, stoker: Config, stoker_options: Mapping[str, Any] | None = None,
+                 stoker_loader: type[_loader.Loader] = _loader.Loader, **more: Any) -> None:
         if args is None:
             raise ValueError("args is missing: rows and epochs come from TrainingArguments")
         if more.get("train_dataset") is not None:
             raise ValueError("train_dataset and stoker are two sources of training data: leave one out")
-        self._source = _Source(stoker, stoker_options or {}, args)
+        self._source = _Source(stoker, stoker_options or {}, stoker_loader, args)
         self._nothing = more["train_dataset"] = _no_rows()
         if more.get("eval_dataset") is None:
             if self._source.has_eval:

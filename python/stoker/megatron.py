@@ -29,10 +29,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import torch as pytorch
 
-from . import torch
+from . import _loader, torch
 from ._agree import differences, items_of
 from ._batch import Batch as Views, State
-from ._loader import state_text
 from ._options import Config
 from ._stated import Stated, Wanted, agree, read_stated
 
@@ -55,7 +54,7 @@ class Place(NamedTuple):
     """Data-parallel, without context parallel: tensor, context and pipeline siblings have the same."""
     world_size: int
     readers: int
-    """Loaders of this rank on this machine."""
+    """Loaders of this rank on this machine; of an engine that serves ranks with unlike numbers, the largest."""
     node_ranks: tuple[int, ...]
     """Ranks that are read on this machine, by one engine."""
     run: str | None
@@ -78,7 +77,7 @@ def _machine() -> str:
         return socket.gethostname()
 
 
-def find_place(rank: int, world_size: int, loaders: int, run: str | None = None) -> Place:
+def find_place(rank: int, world_size: int, loaders: int, run: str | None = None, by_machine: bool = True) -> Place:
     """Where this process stands.  All processes of the job call it.
 
     Parameters
@@ -89,10 +88,9 @@ def find_place(rank: int, world_size: int, loaders: int, run: str | None = None)
         How many loaders this process is about to open for its rank; 0: it does not read.
     run : str or None
         Name of the run.  None: the launcher's (torchrun, SLURM); without such a launcher, one that is made up and shared.
-
-    Notes
-    -----
-    One engine serves a machine, if each of its ranks has as many readers as the others; else there is one for each rank.
+    by_machine : bool
+        One engine serves a machine, if each of its ranks has as many readers as the others; else there is one for each rank.  False: engines
+        are anywhere, and serve all.
     """
     made_up = f"megatron-{os.getpid()}-{time.monotonic_ns():x}"
     said = _gather((_machine(), rank, loaders, made_up))
@@ -103,9 +101,9 @@ def find_place(rank: int, world_size: int, loaders: int, run: str | None = None)
     ranks = sorted(here)
     if not loaders:
         return Place(rank, world_size, 0, tuple(ranks), run)
-    if len(set(here.values())) == 1:
+    if len(set(here.values())) == 1 or not by_machine:
         launched = any(os.environ.get(name) for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"))
-        return Place(rank, world_size, here[rank], tuple(ranks), run or (None if launched else said[0][3]))
+        return Place(rank, world_size, max(here.values()), tuple(ranks), run or (None if launched else said[0][3]))
     return Place(rank, world_size, here[rank], (rank,), f"{run or said[0][3]}-{rank}")
 
 
@@ -395,7 +393,7 @@ def _saved_state(args: Any) -> State | None:
 
 def _read_state(path: str | os.PathLike[str]) -> State:
     state: State = pytorch.load(path, weights_only=True)["dataloader_state_dict"]
-    state_text(state)  # refuses what is none
+    _loader.state_text(state)  # refuses what is none
     return state
 
 
@@ -445,8 +443,8 @@ class _Opening:
         return state if state is not None else self.step or None
 
 
-def provider(config: Config = None, *, run: str | None = None, allow_changes: Iterable[str] = (), device: Any = None, dtype: Any = None, pin: bool = True,
-             expand: bool = True, **options: Any) -> Provider:
+def provider(config: Config = None, *, run: str | None = None, loader: type[_loader.Loader] = _loader.Loader, allow_changes: Iterable[str] = (),
+             device: Any = None, dtype: Any = None, pin: bool = True, expand: bool = True, **options: Any) -> Provider:
     """A provider of data sets for ``pretrain`` with ``--dataloader-type external``.
 
     Parameters
@@ -455,12 +453,14 @@ def provider(config: Config = None, *, run: str | None = None, allow_changes: It
         As ``stoker.Loader``.  With ``eval`` and ``--eval-iters``, each evaluation reads the same first batches of it.
     run : str or None
         Names the run, by which the processes of a machine find their engine.  None: the option ``run``, the launcher's name, or one made up.
+    loader : class
+        Where batches are made: ``stoker.Loader``, in the engine of each machine, or ``stoker.ray.Loader``, in those of a Ray cluster.
     allow_changes : iterable of str
         Options that may differ from those of a saved state; ``steps`` always may.
     device, dtype, pin, expand
         As ``stoker.torch.Loader``; ``dtype`` None: Megatron's ``params_dtype``, or what the option ``pixels`` says.
     **options
-        Of ``stoker.Loader``, for training and evaluation; ``eval.NAME`` is for evaluation alone.
+        Of ``loader``, for training and evaluation; ``eval.NAME`` is for evaluation alone.
 
     Returns
     -------
@@ -484,20 +484,22 @@ def provider(config: Config = None, *, run: str | None = None, allow_changes: It
     ValueError
         By the provider: the configuration or an argument of Megatron does not fit.  When one process fails, all do (``RuntimeError``).
     """
+    kind: type[_Loader] = type("Loader", (_Loader, loader), {})
+
     def give(num_samples: Any, vp_stage: int | None = None) -> tuple[Any, Any, Any]:
         from megatron.training import get_args
         args = get_args()
         opening = together(lambda: _Opening(config, options, args, vp_stage))
-        place = find_place(opening.rank, opening.world, opening.loaders, run or opening.said.train.get("run"))
+        place = find_place(opening.rank, opening.world, opening.loaders, run or opening.said.train.get("run"), kind._by_machine)
         ready_made = opening.said.train.get("pixels", "uint8") != "uint8"
         lends = not is_cuda(device) and (ready_made or not expand)
         settled = {**opening.options, **opening.keep(lends)}
 
         def open_one(split: Any, state: State | int | None) -> torch.Loader:
-            return _Loader(config, place.rank, place.world_size, split=split, run=place.run, readers=place.readers, node_ranks=place.node_ranks,
-                           fields=None if opening.has_pixels else WITHOUT_PIXELS, state=state, allow_changes=(*allow_changes, "steps"), device=device,
-                           dtype=dtype or (None if ready_made else getattr(args, "params_dtype", None)), pin=pin, expand=expand,
-                           masks=bool(getattr(args, "create_attention_mask_in_dataloader", False)), group=False, **settled)
+            return kind(config, place.rank, place.world_size, split=split, run=place.run, readers=place.readers, node_ranks=place.node_ranks,
+                        fields=None if opening.has_pixels else WITHOUT_PIXELS, state=state, allow_changes=(*allow_changes, "steps"), device=device,
+                        dtype=dtype or (None if ready_made else getattr(args, "params_dtype", None)), pin=pin, expand=expand,
+                        masks=bool(getattr(args, "create_attention_mask_in_dataloader", False)), group=False, **settled)
 
         def open_train() -> torch.Loader | None:
             if not opening.reads or getattr(args, "skip_train", False):

@@ -10,6 +10,7 @@ Not here: who reads what, and all else that is also Megatron-LM's (megatron.py).
 from __future__ import annotations
 
 import dataclasses
+import pkgutil
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -79,7 +80,9 @@ class Dataset(DatasetProvider):  # type: ignore[misc]
     seq_length: int
     """That of the model: longest sample, or length of a packed row."""
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Options of ``stoker.Loader`` over those of the file; ``eval.NAME`` for evaluation alone."""
+    """Options of ``loader`` over those of the file; ``eval.NAME`` for evaluation alone."""
+    loader: str = "stoker.Loader"
+    """Where batches are made, by the name of a class: in the engine of each machine, or, "stoker.ray.Loader", in those of a Ray cluster."""
     run: str | None = None
     """Names the run; None: the option ``run``, the launcher's name, or one made up."""
     device: str | None = None
@@ -107,6 +110,7 @@ class _Opening:
 
     def __init__(self, dataset: Dataset, context: DatasetBuildContext) -> None:
         self.dataset = dataset
+        self.kind: type[_Loader] = type("Loader", (_Loader, pkgutil.resolve_name(dataset.loader)), {})
         self.groups = context.pg_collection or ProcessGroupCollection.use_mpu_process_groups()
         self.said = read_stated(dataset.config, dataset.options)
         self.rank, self.world = self.groups.dp.rank(), self.groups.dp.size()
@@ -137,15 +141,15 @@ class _Opening:
 
     def open(self) -> tuple[Any, Any, Any]:
         dataset = self.dataset
-        place = find_place(self.rank, self.world, 1, dataset.run or self.said.train.get("run"))
+        place = find_place(self.rank, self.world, 1, dataset.run or self.said.train.get("run"), self.kind._by_machine)
         lends = self.said.train.get("pixels", "uint8") != "uint8" and not is_cuda(dataset.device)
         micros = max(rows for _, rows in self.pieces) // (self.micro * self.world)
         kept = keeping(self.said, micros, self.eval_micros if self.eval_iters else 0, self.groups.pp.size() + 1, lends)
 
         def open_one(split: Any) -> torch.Loader:
-            return _Loader(dataset.config, place.rank, place.world_size, split=split, run=place.run, readers=place.readers, node_ranks=place.node_ranks,
-                           fields=None if self.groups.pp.rank() == 0 else WITHOUT_PIXELS, device=dataset.device,
-                           dtype=getattr(pytorch, dataset.dtype) if dataset.dtype else None, group=False, **self.options, **kept)
+            return self.kind(dataset.config, place.rank, place.world_size, split=split, run=place.run, readers=place.readers,
+                             node_ranks=place.node_ranks, fields=None if self.groups.pp.rank() == 0 else WITHOUT_PIXELS, device=dataset.device,
+                             dtype=getattr(pytorch, dataset.dtype) if dataset.dtype else None, group=False, **self.options, **kept)
 
         def open_train() -> torch.Loader:
             loader = open_one("train")

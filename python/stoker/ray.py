@@ -372,6 +372,8 @@ class Loader(_loader.Loader):
     Each engine counts what it makes: ``errors.masked`` and the dead-letter file are each engine's own.
     """
 
+    _by_machine = False
+
     def __init__(self, config: Config, rank: int = 0, world_size: int = 1, *, split: Literal["train", "eval"] = "train", run: str | None = None,
                  state: str | int | Mapping[str, str] | None = None, fields: Iterable[str] | None = None, readers: int = 1,
                  node_ranks: Iterable[int] | None = None, allow_changes: Iterable[str] = (), progress: _loader.Progress | None = None,

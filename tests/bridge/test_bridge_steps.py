@@ -48,12 +48,12 @@ def sample(source, tmp_path_factory):
 
 @pytest.fixture
 def build(sample):
-    """Iterators of a data set of Bridge's: ``build(rows, micro_rows, samples=.., test_samples=.., **options)``; closed at the end."""
+    """Iterators of a data set of Bridge's: ``build(rows, micro_rows, samples=.., test_samples=.., loader=.., **options)``; closed at the end."""
     opened = []
 
-    def build_one(rows, micro_rows, samples=16, test_samples=0, **options):
+    def build_one(rows, micro_rows, samples=16, test_samples=0, loader="stoker.Loader", **options):
         bridge_on_cpu.set_batch(rows, micro_rows)
-        dataset = stoker.megatron_bridge.Dataset(config=str(sample), seq_length=LENGTH, device="cpu", options=options)
+        dataset = stoker.megatron_bridge.Dataset(config=str(sample), seq_length=LENGTH, device="cpu", loader=loader, options=options)
         made = dataset.build_datasets(DatasetBuildContext(train_samples=samples, valid_samples=2 * test_samples, test_samples=test_samples))
         opened.extend(reading for reading in made if reading is not None)
         return (dataset, *made)
@@ -161,6 +161,23 @@ def test_packed_rows_are_those_of_bridges_own_packer(build, sample, multiple):
             assert batch[name].dtype == torch.int32 and batch[name].dim() == 0 and int(batch[name]) == max(int(oracle[name]), tail)
 
 
+class Elsewhere(stoker.Loader):
+    """Has options of its own, as stoker.ray.Loader has."""
+
+    def __init__(self, *given, placement, **more):
+        self.placement = placement
+        super().__init__(*given, **more)
+
+
+def test_batches_are_those_of_the_class_that_is_named(build):
+    _, plain, *_ = build(4, 2)
+    _, train, valid, _ = build(4, 2, test_samples=4, loader="test_bridge_steps.Elsewhere", placement="spread")
+    assert all(isinstance(reading.loader, Elsewhere) and reading.loader.placement == "spread" for reading in (train, valid))
+    assert torch.equal(next(train)["input_ids"], next(plain)["input_ids"])
+    with pytest.raises(ModuleNotFoundError, match="no_such"):
+        build(4, 2, loader="no_such.Loader")
+
+
 def test_evaluation_begins_anew_each_time(build):
     _, _, valid, _ = build(4, 2, test_samples=4)
     first = [next(valid)["input_ids"] for _ in range(2)]
@@ -187,7 +204,7 @@ def test_bridges_files_keep_the_state_and_more_ranks_get_theirs(build, tmp_path,
 
 
 def test_a_configuration_is_saved_and_read(sample):
-    dataset = stoker.megatron_bridge.Dataset(config=str(sample), seq_length=LENGTH, dtype="bfloat16", options={"eval.seed": 3, "limits": {"json_depth": 8}})
+    dataset = stoker.megatron_bridge.Dataset(config=str(sample), seq_length=LENGTH, dtype="bfloat16", loader="stoker.ray.Loader", options={"eval.seed": 3, "limits": {"json_depth": 8}})
     assert instantiate(_ConfigContainerBase._convert_value_to_dict(dataset)) == dataset
 
 

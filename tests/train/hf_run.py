@@ -1,11 +1,14 @@
 """A run of transformers' Trainer on Stoker, which writes down what it trained on: started by the tests, on one process or more.
 
-    hf_run.py OUT CONFIG '{"per_device_train_batch_size": 1, ...}' [CHECKPOINT]
+    hf_run.py OUT CONFIG '{"per_device_train_batch_size": 1, ...}' [CHECKPOINT [MODULE OPTIONS]]
 
-OUT/rank-R.json has the losses and gradient norms of the steps, the rows of each step by digest, and what the evaluations said.
+The loader is MODULE's, with OPTIONS.
+OUT/rank-R.json has the losses and gradient norms of the steps, the rows of each step by digest, what the evaluations said, and the engines of a
+cluster.
 """
 import collections
 import hashlib
+import importlib
 import json
 import pathlib
 import sys
@@ -43,17 +46,19 @@ def tiny_model(config):
     return Qwen3VLForConditionalGeneration(AutoConfig.from_pretrained(config.parent / "model"))
 
 
-def main(out, config, arguments, checkpoint=None):
+def main(out, config, arguments, checkpoint="", module="stoker", options="{}"):
     torch.set_num_threads(1)
     config = pathlib.Path(config)
     args = TrainingArguments(output_dir=out, use_cpu=True, learning_rate=1e-3, lr_scheduler_type="constant", logging_steps=1, report_to="none",
                              disable_tqdm=True, **json.loads(arguments))
-    trainer = Recorded(model=tiny_model(config), args=args, stoker=config)
-    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer = Recorded(model=tiny_model(config), args=args, stoker=config, stoker_options=json.loads(options),
+                       stoker_loader=importlib.import_module(module).Loader)
+    trainer.train(resume_from_checkpoint=checkpoint or None)
     log = trainer.state.log_history
     told = {"trained": {entry["step"]: [entry["loss"], entry["grad_norm"], entry["epoch"]] for entry in log if "loss" in entry},
             "evaluated": {entry["step"]: entry["eval_loss"] for entry in log if "eval_loss" in entry},
-            "rows": trainer.rows, "max_steps": trainer.state.max_steps, "live": trainer.stoker.metrics()["micro_batches"]}
+            "rows": trainer.rows, "max_steps": trainer.state.max_steps, "live": trainer.stoker.metrics()["micro_batches"],
+            "engines": [*trainer.stoker.metrics().get("ray", {}).get("engines", {})]}
     (pathlib.Path(out) / f"rank-{args.process_index}.json").write_text(json.dumps(told))
 
 

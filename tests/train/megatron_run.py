@@ -3,10 +3,11 @@
     megatron_run.py FOLDER CONFIG OPTIONS [ARGUMENT...]
 
 FOLDER/rank-N.json: by iteration the loss, the gradient norm and the samples consumed, as Megatron logs them; the micro-batches read, the most that
-were alive at once, those of evaluations and their losses; where the loader began.  OPTIONS: JSON, of stoker.megatron.provider, and dataloader_save,
-which Megatron reads and has no flag for.
+were alive at once, those of evaluations and their losses; where the loader began, and the engines of a cluster.  OPTIONS: JSON, of
+stoker.megatron.provider, with the module of `loader`, and dataloader_save, which Megatron reads and has no flag for.
 """
 import hashlib
+import importlib
 import json
 import pathlib
 import sys
@@ -64,12 +65,14 @@ def main():
     notes = {"log": [], "train": {}, "valid": {}, "evaluations": []}
     options = json.loads(options)
     state_folder = options.pop("dataloader_save", None)
-    inner = stoker.megatron.provider(config, device="cpu", positions="mrope", **options)
+    loader = importlib.import_module(options.pop("loader", "stoker")).Loader
+    inner = stoker.megatron.provider(config, device="cpu", positions="mrope", loader=loader, **options)
 
     def provider(num_samples, vp_stage=None):
         get_args().dataloader_save = state_folder
         train, valid, test = inner(num_samples, vp_stage)
         notes["begun"] = train.save_state()["stoker"]
+        notes["engines"] = [*train.loader.metrics().get("ray", {}).get("engines", {})]
         return Told(train, notes["train"]), None if valid is None else Told(valid, notes["valid"]), test
 
     provider.is_distributed = True

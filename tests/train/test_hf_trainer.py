@@ -3,7 +3,7 @@ import json
 import pathlib
 
 import pytest
-from hf_fixtures import launch, package, sample  # noqa: F401
+from hf_fixtures import cluster, launch, package, sample  # noqa: F401
 
 STEPS, SAVED = 6, 3
 RUN = {"max_steps": STEPS, "per_device_train_batch_size": 1, "per_device_eval_batch_size": 2, "save_steps": SAVED, "save_total_limit": 3}
@@ -18,11 +18,13 @@ def told(out, processes):
 
 @pytest.fixture(scope="module")
 def run(launch, sample, tmp_path_factory):
-    """Train: ``run(processes, checkpoint=None, **arguments)`` gives the folder, and what was told."""
-    def train(processes, checkpoint=None, **arguments):
+    """Train: ``run(processes, checkpoint="", cluster=None, **arguments)`` gives the folder, and what was told."""
+    def train(processes, checkpoint="", cluster=None, **arguments):
         out = tmp_path_factory.mktemp("out")
-        given = [out, sample, json.dumps({**RUN, "gradient_accumulation_steps": 4 // processes, **arguments})]
-        launch(processes, pathlib.Path(__file__).with_name("hf_run.py"), *given, *([checkpoint] if checkpoint else []))
+        given = [out, sample, json.dumps({**RUN, "gradient_accumulation_steps": 4 // processes, **arguments}), checkpoint]
+        if cluster:
+            given += ["stoker.ray", json.dumps({"placement": "spread", "num_cpus": 1})]
+        launch(processes, pathlib.Path(__file__).with_name("hf_run.py"), *given, **(cluster or {}))
         return out, told(out, processes)
 
     return train
@@ -43,6 +45,17 @@ def test_a_resumed_run_is_the_rest_of_the_whole_one(run, whole):
     assert resumed["rows"] == {step: rows for step, rows in wanted["rows"].items() if step >= SAVED}
     rest = {step: values for step, values in wanted["trained"].items() if step > SAVED}
     assert {step: resumed["trained"][step] for step in rest} == rest and len(rest) == STEPS - SAVED     # losses, gradient norms, epochs
+
+
+def test_engines_on_a_ray_cluster_are_the_same_training(run, whole, cluster):
+    """From a checkpoint of the machine's own engine on, with its evaluations, to the same checkpoint at the end."""
+    out, wanted = whole
+    later, resumed = run(2, out / f"checkpoint-{SAVED}", cluster, eval_strategy="steps", eval_steps=SAVED - 1)
+    assert resumed["rows"] == {step: rows for step, rows in wanted["rows"].items() if step >= SAVED}
+    assert resumed["trained"] == wanted["trained"] and resumed["evaluated"] == wanted["evaluated"]
+    assert (later / f"checkpoint-{STEPS}/stoker.state").read_text() == (out / f"checkpoint-{STEPS}/stoker.state").read_text()
+    engine, = resumed["engines"]
+    assert engine.endswith("/0")    # of those that are spread, the first
 
 
 def test_another_number_of_processes_trains_on_the_same_steps(run, whole):

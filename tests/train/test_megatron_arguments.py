@@ -20,7 +20,7 @@ def test_it_imports_and_its_tools_run_without_megatron():
 
 # --- who reads with whom ---
 
-def places(monkeypatch, processes, run=None, launched=False):
+def places(monkeypatch, processes, run=None, launched=False, **more):
     """Where each of (machine, rank, loaders) stands."""
     for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
@@ -30,7 +30,7 @@ def places(monkeypatch, processes, run=None, launched=False):
     for machine, rank, loaders in processes:
         monkeypatch.setattr(megatron, "_machine", lambda machine=machine: machine)
         monkeypatch.setattr(megatron, "_gather", lambda value: [(*each, f"name-{number}") for number, each in enumerate(processes)])
-        found.append(megatron.find_place(rank, 4, loaders, run))
+        found.append(megatron.find_place(rank, 4, loaders, run, **more))
     return found
 
 
@@ -46,11 +46,14 @@ def test_siblings_on_a_machine_share_an_engine(monkeypatch):
 
 
 def test_ranks_with_unlike_numbers_of_readers_have_engines_of_their_own(monkeypatch):
-    """A pipeline that crosses machines at another place than the data-parallel ranks."""
-    found = places(monkeypatch, [("a", 0, 1), ("a", 1, 1), ("a", 2, 1), ("a", 0, 1), ("b", 1, 1), ("b", 2, 1)], launched=True)
+    """A pipeline that crosses machines at another place than the data-parallel ranks.  Engines of a cluster do not mind."""
+    processes = [("a", 0, 1), ("a", 1, 1), ("a", 2, 1), ("a", 0, 1), ("b", 1, 1), ("b", 2, 1)]
+    found = places(monkeypatch, processes, launched=True)
     assert [(place.readers, place.node_ranks, place.run) for place in found[:4]] == [
         (2, (0,), "name-0-0"), (1, (1,), "name-0-1"), (1, (2,), "name-0-2"), (2, (0,), "name-0-0")]
     assert [(place.readers, place.node_ranks) for place in found[4:]] == [(1, (1, 2)), (1, (1, 2))]
+    assert [(place.readers, place.node_ranks, place.run) for place in places(monkeypatch, processes, by_machine=False)] == [
+        *4 * [(2, (0, 1, 2), "name-0")], *2 * [(1, (1, 2), "name-0")]]
 
 
 @pytest.mark.parametrize("packed", [False, True])

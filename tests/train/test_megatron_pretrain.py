@@ -3,7 +3,7 @@ import json
 import pathlib
 
 import pytest
-from hf_fixtures import launch, package, sample  # noqa: F401
+from hf_fixtures import cluster, launch, package, sample  # noqa: F401
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("megatron")
@@ -16,9 +16,9 @@ EVALUATION = ["--eval-iters", "1", "--eval-interval", "2"]
 
 @pytest.fixture(scope="module")
 def pretrain(launch, sample, tmp_path_factory):
-    def run(ranks, options, *arguments):
+    def run(ranks, options, *arguments, **environment):
         out = tmp_path_factory.mktemp("run")
-        launch(ranks, RUN, out, sample, json.dumps(options), *ARGUMENTS, *arguments)
+        launch(ranks, RUN, out, sample, json.dumps(options), *ARGUMENTS, *arguments, **environment)
         return [json.loads((out / f"rank-{rank}.json").read_text()) for rank in range(ranks)]
 
     return run
@@ -89,6 +89,18 @@ def test_a_run_goes_on_by_samples_on_another_number_of_ranks(pretrain, two, chec
 
 def state_file(checkpoint, rank=0):
     return next((checkpoint / "data" / "iter_0000002").rglob(f"train_dataloader_dprank{rank:03d}.pt"))
+
+
+def test_engines_on_a_ray_cluster_are_the_same_training(pretrain, one, two, checkpoint, cluster):
+    """From the state of the machine's own engine on, with evaluations."""
+    options = {"loader": "stoker.ray", "placement": "spread", "num_cpus": 1, "dataloader_save": str(checkpoint / "data")}
+    ranks = pretrain(2, options, "--load", checkpoint, "--ckpt-step", "2", "--override-opt-param-scheduler", *EVALUATION, **cluster)
+    assert rows_by_iteration(ranks) == {iteration: rows for iteration, rows in rows_by_iteration(two).items() if iteration >= 2}
+    assert [told["log"] for told in ranks] == [told["log"][2:] for told in two]
+    assert ranks[0]["evaluations"] == pytest.approx(one[0]["evaluations"][1:], rel=1e-4)
+    assert sorted(row for told in ranks for micro in told["valid"]["micros"][:2] for row in micro["rows"]) == sorted(
+        row for micro in one[0]["valid"]["micros"][:4] for row in micro["rows"])
+    assert ranks[0]["engines"] == ranks[1]["engines"] and ranks[0]["engines"][0].endswith("/0")
 
 
 def test_or_by_the_state_beside_the_checkpoint_which_must_be_that_of_its_step(pretrain, two, checkpoint):
