@@ -98,8 +98,8 @@ STK_API STK_MUST_USE stk_status stk_engine_open_on_request(stk_engine **out, con
  * < 0        *out is NULL; STK_ERR_USAGE: the run has no such place.  A failure is of this micro-batch: others are made all the same. */
 STK_API STK_MUST_USE stk_status stk_engine_make(stk_engine *engine, const stk_place *place, stk_batch **out, stk_ns timeout_ns, stk_error *err);
 
-/* Say what will be asked for: its media are fetched as far as fetch_ahead goes, and nothing is made.  Returns at once.  What there is no
- * room for, and what is no place of the run, is forgotten. */
+/* Say what will be asked for: its media are fetched as far as half of fetch_ahead goes, and nothing is made.  Returns at once.  What there is no
+ * room for waits, unfetched; what is too much even for that, and what is no place of the run, is forgotten. */
 STK_API void stk_engine_expect(stk_engine *engine, const stk_place *place, size_t count);
 
 /* Which micro-batch of a rank comes behind a state (NULL: the first), counted over the run, and the state in this run's terms.  Failure:

@@ -26,33 +26,32 @@ stk_work *stk_lane_made(const stk_lane *lane, uint64_t sequence)
     return work && is_made(work) ? work : NULL;
 }
 
-/* Step, rank and micro of a sequence number. */
-static void find_place(const stk_lane *lane, uint64_t sequence, uint64_t *step, uint32_t *rank, uint32_t *micro)
+/* What a sequence number stands for, with readers. */
+static stk_place find_place(const stk_lane *lane, uint64_t sequence)
 {
     const stk_engine_ranks *const ranks = &lane->engine->ranks;
-    if (lane->wish) {
-        const stk_place *const place = &lane->wish[sequence % lane->window_count].place;
-        *step = place->step;
-        *rank = place->rank;
-        *micro = place->micro;
-        return;
-    }
     const uint64_t at = sequence % lane->pass_count;
-    *rank = stk_engine_rank(ranks, (uint32_t)(at % ranks->rank_count));
-    stk_plan_micro_at(lane->run->plan, at / ranks->rank_count + lane->first_number, ranks->world, step, micro);
+    stk_place place = {.rank = stk_engine_rank(ranks, (uint32_t)(at % ranks->rank_count))};
+    stk_plan_micro_at(lane->run->plan, at / ranks->rank_count + lane->first_number, ranks->world, &place.step, &place.micro);
+    return place;
 }
 
-/* Whether its reader has rewound past it, or its wish was let go. */
-static bool is_passed(const stk_lane *lane, uint64_t sequence)
+/* Whether its reader has rewound past it. */
+static bool is_behind(const stk_lane *lane, uint64_t sequence)
 {
-    if (lane->wish) return lane->wish[sequence % lane->window_count].dropped;
     return lane->reader[sequence % lane->engine->ranks.rank_count].next_sequence > sequence;
 }
 
-/* Whether it may have a slot: on request, only what somebody waits for. */
-static bool is_awaited(const stk_lane *lane, uint64_t sequence)
+/* The same, or its wish was let go. */
+static bool is_passed(const stk_lane *lane, const stk_work *work)
 {
-    return !lane->wish || lane->wish[sequence % lane->window_count].asker || is_passed(lane, sequence);
+    return work->wish ? work->wish->dropped : is_behind(lane, work->sequence);
+}
+
+/* Whether it may have a slot: on request, only what somebody waits for. */
+static bool is_awaited(const stk_work *work)
+{
+    return !work->wish || work->wish->asker || work->wish->dropped;
 }
 
 void stk_engine_tell_readers(stk_engine_home *home)
@@ -66,7 +65,7 @@ void stk_engine_note_memory(stk_engine *engine)
     engine->held_bytes = engine->memory.scratch + engine->memory.store + engine->work_held;
     for (uint32_t i = 0; i < engine->lane_count; i++) {
         const stk_lane *const lane = &engine->lane[i];
-        engine->held_bytes += lane->slots_held * lane->memory->slot_each + lane->tickets.held_bytes;
+        engine->held_bytes += lane->slots_held * lane->memory->slot_each + lane->tickets.held_bytes + lane->ahead.held_bytes;
     }
     if (engine->held_bytes > engine->peak_bytes) engine->peak_bytes = engine->held_bytes;
 }
@@ -83,8 +82,12 @@ static void advance_head(stk_lane *lane)
 
 void stk_lane_take_out(stk_lane *lane, stk_work *work)
 {
-    *cell(lane, work->sequence) = NULL;
-    advance_head(lane);
+    if (!work->wish || work->wish->entered) {
+        *cell(lane, work->sequence) = NULL;
+        advance_head(lane);
+    }
+    if (work->wish) *work->wish = (stk_wish){0};
+    work->wish = NULL;
 }
 
 void stk_lane_discard(stk_lane *lane, stk_work *work)
@@ -99,9 +102,9 @@ void stk_lane_discard(stk_lane *lane, stk_work *work)
     stk_engine_tell_readers(lane->engine->home); /* what stood behind it may be accounted for now */
 }
 
-static void end_unit(stk_lane *lane, stk_unit *unit)
+static void end_unit(stk_unit *unit)
 {
-    if (unit->ticket) stk_tickets_give_back(&lane->tickets, unit->ticket);
+    if (unit->ticket) stk_tickets_give_back(unit->tickets, unit->ticket);
     unit->ticket = NULL;
     unit->state = STK_UNIT_MADE;
     unit->work->units_left--;
@@ -110,11 +113,11 @@ static void end_unit(stk_lane *lane, stk_unit *unit)
 /* Of a micro-batch that is passed nothing more is begun; when nobody is at it any more, it goes. */
 static void drop_passed(stk_lane *lane, stk_work *work)
 {
-    if (!is_passed(lane, work->sequence)) return;
+    if (!is_passed(lane, work)) return;
     for (uint32_t i = 0; i < work->unit_count; i++) {
         stk_unit *const unit = &work->unit[i];
         if (unit->state == STK_UNIT_READY) work->units_ready--;
-        if (unit->state == STK_UNIT_TAKEN || unit->state == STK_UNIT_READY) end_unit(lane, unit);
+        if (unit->state == STK_UNIT_TAKEN || unit->state == STK_UNIT_READY) end_unit(unit);
     }
     work->units_ticketed = work->unit_count;
     const bool preparing = work->placed && !work->prepared;
@@ -131,15 +134,15 @@ void stk_lane_drop_passed(stk_lane *lane, const stk_reader *reader)
     }
 }
 
-bool stk_lane_drop_expected(stk_lane *lane, bool slots)
+/* On request: let go of what nobody waits for: in the window, of what was given up; outside, of what is stale.  Whether there was any. */
+static bool drop_unwanted(stk_lane *lane, bool entered)
 {
     bool any = false;
-    for (uint64_t s = lane->head; s < lane->wanted_end; s++) {
-        stk_wish *const wish = &lane->wish[s % lane->window_count];
-        stk_work *const work = s < lane->taken ? *cell(lane, s) : NULL;
-        if (wish->asker || wish->dropped || wish->ending || (s < lane->taken && !work) || (slots && (!work || work->slot < 0))) continue;
+    for (uint32_t i = 0; i < lane->wish_count; i++) {
+        stk_wish *const wish = &lane->wish[i];
+        if (!wish->work || wish->entered != entered || wish->asker || wish->dropped || wish->ending || !(entered || wish->stale)) continue;
         wish->dropped = any = true;
-        if (work) drop_passed(lane, work);
+        drop_passed(lane, wish->work);
     }
     return any;
 }
@@ -173,54 +176,74 @@ static bool reap(stk_engine *engine)
     return true;
 }
 
-/* Whether somebody waits for one whose units do not all have tickets, and room was made for it. */
-static bool make_ticket_room(stk_lane *lane)
+/* The first whose units do not all have tickets: in the window, then of what is only expected. */
+static stk_work *find_unticketed(stk_lane *lane)
 {
+    for (; lane->ticketed < lane->taken; lane->ticketed++) {
+        stk_work *const work = *cell(lane, lane->ticketed);
+        if (work && work->units_ticketed < work->unit_count) return work;
+    }
+    const stk_wish *first = NULL;
+    for (uint32_t i = 0; i < lane->wish_count; i++) {
+        const stk_wish *const wish = &lane->wish[i];
+        if (!wish->work || wish->work->units_ticketed == wish->work->unit_count) continue;
+        if (!first || wish->number < first->number) first = wish;
+    }
+    return first ? first->work : NULL;
+}
+
+/* What is only expected has a ring of its own, so that it never stands before what is asked for; that may use what is free of both. */
+static uint8_t *take_ticket(stk_lane *lane, stk_unit *unit)
+{
+    const stk_wish *const wish = unit->work->wish;
+    uint8_t *ticket = NULL;
+    if (!wish || wish->entered) ticket = stk_tickets_take(unit->tickets = &lane->tickets, unit->ticket_bytes);
+    if (!ticket && wish) ticket = stk_tickets_take(unit->tickets = &lane->ahead, unit->ticket_bytes);
+    return ticket;
+}
+
+/* Where there is no ticket for a unit: whether room was made, among what was given up for what somebody waits for. */
+static bool make_ticket_room(stk_lane *lane, const stk_unit *unit)
+{
+    if (!unit->work->wish || !unit->work->wish->entered) return drop_unwanted(lane, false);
     bool awaited = false;
-    for (uint64_t s = lane->ticketed; lane->wish && !awaited && s < lane->wanted_end; s++)
-        awaited = lane->wish[s % lane->window_count].asker && (s >= lane->taken || *cell(lane, s));
-    return awaited && stk_lane_drop_expected(lane, false);
+    for (uint64_t s = lane->ticketed; !awaited && s < lane->taken; s++) awaited = *cell(lane, s) && (*cell(lane, s))->wish->asker;
+    return awaited && drop_unwanted(lane, true);
 }
 
 /* Grant the next unit in order its ticket, and start its fetches. */
 static bool start_fetch(stk_lane *lane)
 {
     stk_engine *const engine = lane->engine;
-    while (lane->ticketed < lane->taken) {
-        stk_work *const work = *cell(lane, lane->ticketed);
-        if (!work || work->units_ticketed == work->unit_count) {
-            lane->ticketed++;
-            continue;
-        }
-        stk_unit *const unit = &work->unit[work->units_ticketed];
-        if (unit->request_count == 0) {
-            work->units_ticketed++;
-            unit->state = STK_UNIT_READY;
-            work->units_ready++;
-            return true;
-        }
-        if (engine->inline_workers && lane->tickets.count) return false; /* one by one */
-        uint8_t *const ticket = stk_tickets_take(&lane->tickets, unit->ticket_bytes);
-        if (!ticket) {
-            lane->metrics.budget_waits += !unit->waited;
-            unit->waited = true;
-            return make_ticket_room(lane);
-        }
+    stk_work *const work = find_unticketed(lane);
+    if (!work) return false;
+    stk_unit *const unit = &work->unit[work->units_ticketed];
+    if (unit->request_count == 0) {
         work->units_ticketed++;
-        unit->state = STK_UNIT_FETCHING;
-        unit->waited = false;
-        stk_unit_set_ticket(unit, ticket);
-        stk_engine_note_memory(engine);
-        /* After the last submit the unit belongs to whoever makes it. */
-        stk_request *const request = unit->request;
-        const uint32_t request_count = unit->request_count;
-        pthread_mutex_unlock(&engine->home->lock);
-        stk_stall("fetch");
-        for (uint32_t k = 0; k < request_count; k++) stk_source_submit(engine->source, &request[k]);
-        pthread_mutex_lock(&engine->home->lock);
+        unit->state = STK_UNIT_READY;
+        work->units_ready++;
         return true;
     }
-    return false;
+    if (engine->inline_workers && lane->tickets.count) return false; /* one by one */
+    uint8_t *const ticket = take_ticket(lane, unit);
+    if (!ticket) {
+        lane->metrics.budget_waits += !unit->waited;
+        unit->waited = true;
+        return make_ticket_room(lane, unit);
+    }
+    work->units_ticketed++;
+    unit->state = STK_UNIT_FETCHING;
+    unit->waited = false;
+    stk_unit_set_ticket(unit, ticket);
+    stk_engine_note_memory(engine);
+    /* After the last submit the unit belongs to whoever makes it. */
+    stk_request *const request = unit->request;
+    const uint32_t request_count = unit->request_count;
+    pthread_mutex_unlock(&engine->home->lock);
+    stk_stall("fetch");
+    for (uint32_t k = 0; k < request_count; k++) stk_source_submit(engine->source, &request[k]);
+    pthread_mutex_lock(&engine->home->lock);
+    return true;
 }
 
 /* --- slots --- */
@@ -240,7 +263,7 @@ static stk_work *find_unplaced(stk_lane *lane)
     while (lane->slotted < lane->taken && (!*cell(lane, lane->slotted) || (*cell(lane, lane->slotted))->placed)) lane->slotted++;
     for (uint64_t s = lane->slotted; s < lane->taken; s++) {
         stk_work *const work = *cell(lane, s);
-        if (work && !work->placed && is_awaited(lane, s)) return work;
+        if (work && !work->placed && is_awaited(work)) return work;
     }
     return NULL;
 }
@@ -252,14 +275,14 @@ static bool prepare(stk_lane *lane)
     stk_work *const work = find_unplaced(lane);
     if (!work) return false;
     /* Where take failed there is nothing to write, and for what is passed nobody reads it. */
-    if (work->status < 0 || is_passed(lane, work->sequence)) {
+    if (work->status < 0 || is_passed(lane, work)) {
         work->placed = work->prepared = true;
         drop_passed(lane, work);
         stk_engine_tell_readers(home);
         return true;
     }
     const int32_t slot = stk_arena_take(home->arena, lane->number);
-    if (slot < 0) return lane->wish && (stk_lane_forget(lane) || stk_lane_drop_expected(lane, true));
+    if (slot < 0) return lane->wish && (stk_lane_forget(lane) || drop_unwanted(lane, true));
     lane->slots_held++;
     work->placed = true;
     work->slot = slot;
@@ -280,20 +303,17 @@ static bool prepare(stk_lane *lane)
 /* What a reader has rewound past before it was taken is left out. */
 static void skip_passed(stk_lane *lane)
 {
-    while (lane->taken < lane->wanted_end && lane->taken - lane->head < lane->window_count && is_passed(lane, lane->taken)) {
+    while (lane->taken < lane->wanted_end && lane->taken - lane->head < lane->window_count && is_behind(lane, lane->taken)) {
         lane->taken++;
         advance_head(lane);
-        if (lane->wish) stk_engine_tell_readers(lane->engine->home); /* there is room for another wish */
     }
 }
 
 /* The first step of a pass is made before anything is prefetched: the trainer waits for it. */
 static bool may_take(stk_lane *lane)
 {
-    if (lane->taking || lane->failed < 0 || !lane->home->free_work) return false;
     skip_passed(lane);
     if (lane->taken >= lane->wanted_end || lane->taken - lane->head >= lane->window_count) return false;
-    if (lane->wish) return true;
     const stk_engine_ranks *const ranks = &lane->engine->ranks;
     const uint32_t micros = stk_plan_micro_count(lane->run->plan, lane->first_step, ranks->world);
     const uint64_t first_step_end =
@@ -306,30 +326,79 @@ static bool may_take(stk_lane *lane)
     return true;
 }
 
+/* On request: what is taken enters the window once somebody waits for it, the first that was asked for. */
+static bool enter(stk_lane *lane)
+{
+    stk_wish *first = NULL;
+    if (lane->taken - lane->head >= lane->window_count) return false;
+    for (uint32_t i = 0; i < lane->wish_count; i++) {
+        stk_wish *const wish = &lane->wish[i];
+        if (wish->work && wish->asker && !wish->entered && (!first || wish->number < first->number)) first = wish;
+    }
+    if (!first) return false;
+    first->entered = true;
+    first->work->sequence = lane->taken;
+    *cell(lane, lane->taken++) = first->work;
+    return true;
+}
+
+/* On request: what to take next: what is asked for, else what is expected, of which half a window may stand outside it.  NULL: nothing, and
+ * whether room was made. */
+static stk_wish *next_wish(stk_lane *lane, bool *made_room)
+{
+    stk_wish *asked = NULL, *expected = NULL;
+    uint32_t outside = 0;
+    for (uint32_t i = 0; i < lane->wish_count; i++) {
+        stk_wish *const wish = &lane->wish[i];
+        stk_wish **const first = wish->asker ? &asked : &expected;
+        outside += wish->taken && !wish->entered;
+        if (wish->number && !wish->taken && (!*first || wish->number < (*first)->number)) *first = wish;
+    }
+    const bool free_work = lane->home->free_work;
+    if (asked && free_work && lane->taken - lane->head < lane->window_count) return asked;
+    if (asked && (*made_room = drop_unwanted(lane, true))) return NULL;
+    if (!expected || !free_work) return NULL;
+    if (outside < lane->window_count / 2) return expected;
+    *made_room = drop_unwanted(lane, false);
+    return NULL;
+}
+
 static bool take(stk_lane *lane, stk_worker *worker)
 {
-    if (!may_take(lane)) return false;
+    bool did = lane->wish && enter(lane);
+    if (did || lane->taking || lane->failed < 0) return did;
+    stk_wish *const wish = lane->wish ? next_wish(lane, &did) : NULL;
+    if (lane->wish ? !wish : !lane->home->free_work || !may_take(lane)) return did;
     pthread_mutex_t *const lock = &lane->engine->home->lock;
     lane->taking = true;
     stk_work *const work = lane->home->free_work;
     lane->home->free_work = work->next;
     work->sequence = lane->taken;
     work->priority = lane->priority + lane->taken;
+    if (wish) {
+        wish->taken = true;
+        work->wish = wish;
+        /* What is only expected comes later than what is asked for by then, but in its turn should it be asked for. */
+        work->priority = wish->number + (wish->asker ? 0 : lane->wish_count);
+    }
+    const stk_place place = wish ? wish->place : find_place(lane, work->sequence);
     pthread_mutex_unlock(lock);
     stk_stall("take");
-    uint64_t step;
-    uint32_t rank, micro;
-    find_place(lane, work->sequence, &step, &rank, &micro);
-    const stk_status status = stk_work_take(work, lane->run, lane->scratch, lane->lazy, &worker->maker[lane->number], step, rank,
-                                            lane->engine->ranks.world, micro, &work->error);
+    const stk_status status = stk_work_take(work, lane->run, lane->scratch, lane->lazy, &worker->maker[lane->number], place.step, place.rank,
+                                            lane->engine->ranks.world, place.micro, &work->error);
     pthread_mutex_lock(lock);
     if (status < 0) {
         work->status = status;
         work->unit_count = work->units_left = 0;
     }
-    *cell(lane, lane->taken++) = work;
     lane->taking = false;
-    drop_passed(lane, work);
+    if (wish) {
+        wish->work = work;
+        (void)enter(lane);
+    } else {
+        *cell(lane, lane->taken++) = work;
+        drop_passed(lane, work);
+    }
     return true;
 }
 
@@ -344,7 +413,7 @@ static stk_unit *claim(stk_lane *lane)
     lane->starved = false;
     for (uint64_t s = lane->head; s < lane->taken; s++) {
         stk_work *const work = *cell(lane, s);
-        if (!work || work->units_left == 0 || !is_awaited(lane, s)) continue;
+        if (!work || work->units_left == 0 || !is_awaited(work)) continue;
         if (!work->prepared || work->units_ready == 0) {
             is_oldest = false;
             continue;
@@ -395,7 +464,7 @@ static bool make(stk_lane *lane, stk_worker *worker)
         work->failed_unit = at;
         work->error = error;
     }
-    end_unit(lane, unit);
+    end_unit(unit);
     if (is_made(work)) stk_engine_tell_readers(engine->home);
     drop_passed(lane, work);
     return true;

@@ -43,10 +43,15 @@ typedef struct stk_asker {
     stk_error error;
 } stk_asker;
 
-/* A micro-batch that an engine on request is asked for. */
+/* A micro-batch that an engine on request is asked for, or may expect to be. */
 typedef struct stk_wish {
     stk_place place;
+    uint64_t number;  /* in the order in which they came, or were first asked for; 0: this cell is free */
     stk_asker *asker; /* list; NULL: it is only expected, or was given up */
+    stk_work *work;   /* NULL: it is not taken, or just being taken */
+    bool taken;
+    bool entered;     /* its work is in the window */
+    bool stale;       /* it is expected, and its rank reads elsewhere now */
     bool dropped;     /* it goes as soon as nobody is at it */
     bool ending;      /* a thread gives it out */
 } stk_wish;
@@ -54,6 +59,7 @@ typedef struct stk_wish {
 /* What a lane has of the memory, in bytes. */
 typedef struct stk_lane_memory {
     size_t slots, tickets;
+    size_t ahead; /* on request: the part of tickets that what is only expected may have */
     size_t slot_each, object_each; /* of the largest planned micro-batch */
     size_t largest_record;
     uint64_t prefetch;
@@ -150,8 +156,8 @@ struct stk_reader {
     stk_error error;
 };
 
-/* A split that the engine serves.  On request it has wishes in place of readers: they enter the window in the order in which they
- * come, and a sequence says nothing but that order (wishes.c). */
+/* A split that the engine serves.  On request it has wishes in place of readers: what is asked for enters the window in the order in which
+ * that comes, and a sequence says nothing but that order; what is only expected stands outside (wishes.c). */
 typedef struct stk_lane {
     struct stk_engine *engine;
     uint32_t number;
@@ -169,7 +175,9 @@ typedef struct stk_lane {
     double errors_masked;   /* the share that stops it */
     double errors_unusable; /* index: stream: of the records drawn so far */
     stk_reader *reader;     /* ranks.rank_count; NULL: on request */
-    stk_wish *wish;         /* of [head, wanted_end), by sequence % window_count; NULL: not on request.  Guarded by the lock */
+    stk_wish *wish;         /* wish_count, in no order; NULL: not on request.  Guarded by the lock */
+    uint32_t wish_count;
+    uint64_t wished;        /* the last one's number.  Guarded too */
     stk_work **recent;      /* on request: what was given out and still has its slot, the oldest first, with a reference of the lane's.  Guarded too */
     uint32_t recent_count;  /* at most one a slot */
     stk_plan_scratch *scratch; /* of take: one thread at a time */
@@ -183,16 +191,17 @@ typedef struct stk_lane {
     uint32_t window_count;
     uint64_t head, taken; /* head: the oldest not yet delivered; [head, taken) are in the window */
     uint64_t ticketed;    /* the first whose units do not all have tickets */
-    uint64_t slotted;     /* the first without a slot; on request, later ones may have theirs */
+    uint64_t slotted;     /* the first without a slot; on request, where that was given up, later ones may have theirs */
     uint64_t settled;     /* the first that is not accounted for: counters, dead letters, error budgets */
     bool settling;        /* a thread is writing dead letters */
-    uint64_t wanted_end;  /* only those before it may be taken: nobody has asked for more */
+    uint64_t wanted_end;  /* with readers: only those before it may be taken, for nobody has asked for more */
     uint64_t priority;    /* of the fetches of the pass's first micro-batch */
     uint32_t waiting;     /* readers that wait */
     uint64_t asked;       /* by the engine's count: when a reader began to wait, or was last served */
     stk_status failed;    /* <0: what every reader gets at `settled` */
     stk_error failure;
     stk_tickets tickets;
+    stk_tickets ahead; /* on request: of what was only expected when its fetch began, and of what else has no room */
     size_t slots_held; /* slots in use, also those with readers */
     stk_set_count *set_count;
     uint64_t counted_pass; /* that they are of */
@@ -268,9 +277,6 @@ void stk_lane_discard(stk_lane *lane, stk_work *work);
 
 /* On request: let go of what was given out the longest ago; false: there is none.  With the lock held. */
 bool stk_lane_forget(stk_lane *lane);
-
-/* On request: let go what nobody waits for; slots: only what holds one.  Whether there was any. */
-bool stk_lane_drop_expected(stk_lane *lane, bool slots);
 
 /* Put what a reader has rewound past out of the window, as far as nobody is at it; the rest follows when it is finished. */
 void stk_lane_drop_passed(stk_lane *lane, const stk_reader *reader);

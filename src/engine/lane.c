@@ -4,6 +4,8 @@
 #include "engine/engine_core.h"
 #include "engine/fingerprint.h"
 
+enum { WISHES_A_CELL = 4 }; /* of the window: what is asked for waits in order behind a full one, and what is expected for its share */
+
 /* --- where it begins --- */
 
 /* What all states of this run record: the changes before, and those that are accepted now. */
@@ -181,7 +183,8 @@ stk_status stk_lane_open(stk_lane *lane, stk_error *err)
     lane->window_count = memory->window_count;
     lane->window = stk_alloc_array(STK_TAG_ENGINE, lane->window_count, sizeof *lane->window);
     if (lane->engine->on_request) {
-        lane->wish = stk_alloc_array(STK_TAG_ENGINE, lane->window_count, sizeof *lane->wish);
+        lane->wish_count = WISHES_A_CELL * lane->window_count;
+        lane->wish = stk_alloc_array(STK_TAG_ENGINE, lane->wish_count, sizeof *lane->wish);
         lane->recent = stk_alloc_array(STK_TAG_ENGINE, memory->slot_count, sizeof *lane->recent);
     } else lane->reader = stk_alloc_array(STK_TAG_ENGINE, lane->engine->ranks.rank_count, sizeof *lane->reader);
     lane->set_count = stk_alloc_array(STK_TAG_ENGINE, lane->run->set_count, sizeof *lane->set_count);
@@ -189,7 +192,8 @@ stk_status stk_lane_open(stk_lane *lane, stk_error *err)
     lane->start = state_before(lane, lane->first_step, lane->first_micro);
     if (lane->reader) open_readers(lane);
     STK_TRY(stk_dead_letter_open(&lane->dead_letter_fd, lane->run->rules->dead_letter, err));
-    STK_TRY(stk_tickets_init(&lane->tickets, memory->tickets, memory->ticket_count, err));
+    STK_TRY(stk_tickets_init(&lane->tickets, memory->tickets - memory->ahead, memory->ticket_count, err));
+    if (lane->wish) STK_TRY(stk_tickets_init(&lane->ahead, memory->ahead, memory->ticket_count, err));
     STK_TRY(stk_plan_scratch_create(&lane->scratch, lane->run->plan, err));
     if (!lane->run->stream) return STK_OK;
     stk_remote_limit(lane->run->rules->remote, memory->finder_requests);
@@ -201,6 +205,7 @@ void stk_lane_close(stk_lane *lane)
     stk_lazy_facts_destroy(lane->lazy);
     stk_plan_scratch_destroy(lane->scratch);
     stk_tickets_deinit(&lane->tickets);
+    stk_tickets_deinit(&lane->ahead);
     if (lane->dead_letter_fd >= 0) close(lane->dead_letter_fd);
     stk_free(lane->window);
     stk_free(lane->reader);

@@ -10,6 +10,7 @@
 
 #include "engine/lazy_facts.h"
 #include "engine/run.h"
+#include "engine/tickets.h"
 #include "source/source.h"
 
 typedef enum stk_unit_state {
@@ -27,6 +28,7 @@ typedef struct stk_unit {
     stk_request *request; /* one a medium */
     size_t ticket_bytes, work_bytes;
     uint8_t *ticket;
+    stk_tickets *tickets;  /* which it is of */
     bool waited;           /* for memory: counted once */
     struct stk_work *work; /* which it belongs to */
     stk_status status;
@@ -39,6 +41,7 @@ typedef struct stk_work {
     stk_set_facts facts; /* that the recipe's media indices are of; media NULL: those of the data sets */
     uint32_t lane;     /* that it is of */
     uint64_t sequence; /* in the lane's order */
+    struct stk_wish *wish; /* on request: whose it is, until it is given out; else NULL */
     uint64_t priority; /* of its fetches */
     int32_t slot;      /* of the arena; -1: none yet */
     bool placed;       /* it has its slot, or needs none */

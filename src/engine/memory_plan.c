@@ -387,6 +387,9 @@ static void share_rest(stk_memory_plan *m, const stk_lane_needs *needs, uint32_t
         size_t more = wanted > f->ticket_bytes ? wanted - f->ticket_bytes : 0;
         if (more > left) more = left;
         m->lane[i].tickets = f->ticket_bytes + more;
+        /* The largest sample fits beside what is only expected: so what is asked for goes on, whatever that holds. */
+        const size_t half = m->lane[i].tickets / 2;
+        m->lane[i].ahead = !needs[i].on_request ? 0 : half < more ? half : more;
         left -= more;
     }
 }

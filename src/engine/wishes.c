@@ -1,11 +1,14 @@
 /* wishes.c - an engine on request: micro-batches enter the window in the order in which they are asked for.
  *
- *     expect ──► wish, fetched ───────┐
- *     make ────► wish with its askers ┴──► slot, made ──► all its askers, a reference each
+ *     expect ──► wish ──► taken, fetched ─────────┐
+ *     make ────► wish with its askers ──► taken ──┴──► window ──► slot, made ──► all its askers, a reference each
  *
- * What is only expected is fetched, and has a slot only once somebody asks for it.  So it stands in nobody's way but for its cell of the
- * window, half of which is left to what is asked for, and its tickets; and where what is asked for lacks one of these, all that is only expected goes (stk_lane_drop_expected), to be
- * fetched again when it is asked for.  One that its askers gave up is as if it were expected.
+ * What is only expected never stands in the way of what is asked for, and is never given up for that: it is taken and fetched as far as a
+ * share of the micro-batches and a ring of tickets of its own go, outside the window, and waits unfetched for more.  It goes, if it
+ * is in the way of what else is expected, when its rank has asked for a later one, or expects an earlier one: it reads elsewhere.
+ *
+ * What is asked for takes slots and tickets in the order of the window, so that its oldest always goes on.  One that its askers gave up keeps
+ * its place there, until another lacks something.
  *
  * Whoever finds that a micro-batch is made gives it to all who asked for it.  It keeps its slot until another needs that, so that who asks
  * for it again, or a bit later than others of the same rank, gets it as it is. */
@@ -21,26 +24,43 @@ static bool same_place(const stk_place *a, const stk_place *b)
     return a->step == b->step && a->rank == b->rank && a->micro == b->micro;
 }
 
-/* The wish for a place; NULL: there is none. */
-static stk_wish *find_wish(const stk_lane *lane, const stk_place *place, uint64_t *sequence)
+static bool is_earlier(const stk_place *a, const stk_place *b)
 {
-    for (uint64_t s = lane->head; s < lane->wanted_end; s++) {
-        const uint32_t at = (uint32_t)(s % lane->window_count);
-        if ((s < lane->taken && !lane->window[at]) || lane->wish[at].dropped || !same_place(&lane->wish[at].place, place)) continue;
-        *sequence = s;
-        return &lane->wish[at];
+    return a->step < b->step || (a->step == b->step && a->micro < b->micro);
+}
+
+/* The wish for a place; NULL: there is none. */
+static stk_wish *find_wish(const stk_lane *lane, const stk_place *place)
+{
+    for (uint32_t i = 0; i < lane->wish_count; i++) {
+        stk_wish *const wish = &lane->wish[i];
+        if (wish->number && !wish->dropped && same_place(&wish->place, place)) return wish;
     }
     return NULL;
 }
 
-/* NULL: the window is full. */
-static stk_wish *add_wish(stk_lane *lane, const stk_place *place, uint64_t *sequence)
+/* What is asked for takes the cell of the last that is expected, where it is not taken yet.  NULL: there is no room. */
+static stk_wish *add_wish(stk_lane *lane, const stk_place *place, bool asked)
 {
-    if (lane->wanted_end - lane->head >= lane->window_count) return NULL;
-    *sequence = lane->wanted_end++;
-    stk_wish *const wish = &lane->wish[*sequence % lane->window_count];
-    *wish = (stk_wish){.place = *place};
-    return wish;
+    stk_wish *at = NULL;
+    for (uint32_t i = 0; i < lane->wish_count && (!at || at->number); i++) {
+        stk_wish *const wish = &lane->wish[i];
+        if (!wish->number || (asked && !wish->asker && !wish->taken && (!at || wish->number > at->number))) at = wish;
+    }
+    if (at) *at = (stk_wish){.place = *place, .number = ++lane->wished};
+    return at;
+}
+
+/* A rank has asked for a micro-batch, or expects one: what of it is expected before that, or behind it, will hardly be asked for soon. */
+static void note_stale(stk_lane *lane, const stk_place *place, bool asked)
+{
+    for (uint32_t i = 0; i < lane->wish_count; i++) {
+        stk_wish *const wish = &lane->wish[i];
+        if (!wish->number || wish->asker || wish->entered || wish->place.rank != place->rank) continue;
+        if (!(asked ? is_earlier(&wish->place, place) : is_earlier(place, &wish->place))) continue;
+        if (wish->taken) wish->stale = true;
+        else *wish = (stk_wish){0};
+    }
 }
 
 /* What was given out lately; NULL: it has gone. */
@@ -64,16 +84,21 @@ static bool is_place(const stk_engine *engine, const stk_place *place)
 
 static void add_asker(stk_lane *lane, stk_wish *wish, stk_asker *asker)
 {
+    if (!wish->asker && !wish->entered) wish->number = ++lane->wished;
+    wish->stale = false;
     asker->next = wish->asker;
     wish->asker = asker;
     pthread_cond_broadcast(&lane->engine->home->changed);
 }
 
-static void remove_asker(stk_wish *wish, const stk_asker *asker)
+/* The last one's wish may give way to others. */
+static void remove_asker(stk_lane *lane, stk_wish *wish, const stk_asker *asker)
 {
     stk_asker **at = &wish->asker;
     while (*at != asker) at = &(*at)->next;
     *at = asker->next;
+    pthread_cond_broadcast(&lane->engine->home->changed);
+    pthread_cond_broadcast(&lane->engine->home->ready);
 }
 
 /* Give what is made to all who asked for it, or their error.  With the lock held, which is away in between. */
@@ -84,36 +109,35 @@ static void give(stk_lane *lane, stk_wish *wish, stk_work *work)
     wish->ending = true;
     if (status == STK_OK) status = stk_lane_account(lane, work, &error);
     unsigned count = 0;
-    for (const stk_asker *a = wish->asker; a; a = a->next) count++;
+    stk_asker *const first = wish->asker;
+    for (const stk_asker *a = first; a; a = a->next) count++;
     stk_batch *const batch = status == STK_OK && count ? stk_lane_give_out(lane, work, count + 1) : NULL;
     if (batch) lane->recent[lane->recent_count++] = work; /* it has a slot, so there is a place */
     else stk_lane_discard(lane, work);
-    for (stk_asker *a = wish->asker, *next; a; a = next) {
+    for (stk_asker *a = first, *next; a; a = next) {
         next = a->next;
         a->status = status;
         a->batch = batch;
         a->error = error;
         a->done = true;
     }
-    wish->asker = NULL;
     pthread_cond_broadcast(&lane->engine->home->changed);
     stk_engine_tell_readers(lane->engine->home);
 }
 
 /* Until the asker has its answer (true), or the deadline has come.  With the lock held. */
-static bool wait_for_answer(stk_lane *lane, uint64_t sequence, stk_asker *asker, stk_ns deadline)
+static bool wait_for_answer(stk_lane *lane, stk_wish *wish, stk_asker *asker, stk_ns deadline)
 {
     stk_engine *const engine = lane->engine;
     const struct timespec until = stk_timespec(deadline);
-    stk_wish *const wish = &lane->wish[sequence % lane->window_count];
     for (bool in_time = true; !asker->done;) {
-        stk_work *const work = wish->ending ? NULL : stk_lane_made(lane, sequence);
+        stk_work *const work = wish->entered && !wish->ending ? stk_lane_made(lane, wish->work->sequence) : NULL;
         if (work) {
             give(lane, wish, work);
             continue;
         }
         if (engine->stop || !in_time) {
-            remove_asker(wish, asker);
+            remove_asker(lane, wish, asker);
             return false;
         }
         in_time = pthread_cond_timedwait(&engine->home->ready, &engine->home->lock, &until) != ETIMEDOUT;
@@ -122,14 +146,13 @@ static bool wait_for_answer(stk_lane *lane, uint64_t sequence, stk_asker *asker,
 }
 
 /* The wish for a place, which is made where there is none; NULL: there was no room for it in time.  With the lock held. */
-static stk_wish *have_wish(stk_lane *lane, const stk_place *place, uint64_t *sequence, stk_ns deadline)
+static stk_wish *have_wish(stk_lane *lane, const stk_place *place, stk_ns deadline)
 {
     stk_engine *const engine = lane->engine;
     const struct timespec until = stk_timespec(deadline);
     for (bool in_time = true;;) {
-        stk_wish *wish = find_wish(lane, place, sequence);
-        if (!wish) wish = add_wish(lane, place, sequence);
-        if (!wish && stk_lane_drop_expected(lane, false)) wish = add_wish(lane, place, sequence);
+        stk_wish *wish = find_wish(lane, place);
+        if (!wish) wish = add_wish(lane, place, true);
         if (wish || engine->stop || !in_time) return wish;
         in_time = pthread_cond_timedwait(&engine->home->ready, &engine->home->lock, &until) != ETIMEDOUT;
     }
@@ -155,16 +178,16 @@ stk_status stk_engine_make(stk_engine *engine, const stk_place *place, stk_batch
                         (unsigned long long)place->step);
     const stk_ns now = stk_now(), deadline = timeout_ns > STK_FOREVER - now ? STK_FOREVER : now + timeout_ns;
     stk_asker asker = {.status = STK_AGAIN};
-    uint64_t sequence;
     pthread_mutex_lock(&engine->home->lock);
+    note_stale(lane, place, true);
     *out = find_recent(lane, place);
-    stk_wish *const wish = *out ? NULL : have_wish(lane, place, &sequence, deadline);
+    stk_wish *const wish = *out ? NULL : have_wish(lane, place, deadline);
     if (*out) {
         stk_batch_retain(*out);
         asker.status = STK_OK;
     } else if (wish) {
         add_asker(lane, wish, &asker);
-        if (wait_for_answer(lane, sequence, &asker, deadline)) *out = asker.batch;
+        if (wait_for_answer(lane, wish, &asker, deadline)) *out = asker.batch;
     }
     pthread_mutex_unlock(&engine->home->lock);
     if (asker.status < 0 && err) *err = asker.error;
@@ -175,11 +198,13 @@ void stk_engine_expect(stk_engine *engine, const stk_place *place, size_t count)
 {
     if (check(engine, NULL) < 0) return;
     stk_lane *const lane = &engine->lane[STK_LANE_TRAIN];
-    uint64_t sequence;
     pthread_mutex_lock(&engine->home->lock);
-    for (size_t i = 0; i < count && lane->wanted_end - lane->head < lane->window_count / 2; i++)
-        if (is_place(engine, &place[i]) && !find_recent(lane, &place[i]) && !find_wish(lane, &place[i], &sequence))
-            (void)add_wish(lane, &place[i], &sequence);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_place(engine, &place[i]) || find_recent(lane, &place[i])) continue;
+        stk_wish *const wish = find_wish(lane, &place[i]);
+        if (wish) wish->stale = false;
+        else if (add_wish(lane, &place[i], false)) note_stale(lane, &place[i], false);
+    }
     pthread_cond_broadcast(&engine->home->changed);
     pthread_mutex_unlock(&engine->home->lock);
 }

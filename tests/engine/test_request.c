@@ -213,6 +213,165 @@ static void what_is_expected_is_fetched(void)
     stk_engine_close(&engine);
 }
 
+/* --- what is fetched --- */
+
+static uint64_t fetched(const stk_engine *engine)
+{
+    stk_metrics metrics;
+    stk_engine_metrics(engine, &metrics);
+    CHECK(metrics.peak_bytes <= metrics.budget_bytes);
+    return metrics.fetch.count;
+}
+
+/* Its media are being fetched, and have come in the end. */
+static void expect_fetched(const stk_engine *engine, uint64_t count)
+{
+    for (int i = 0; i < 2000 && fetched(engine) < count; i++) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    CHECK_INT(fetched(engine), count);
+}
+
+/* As stoker.ray has a rank read: with each micro-batch it tells which come after the next ones. */
+static void read_next(stk_engine *engine, size_t at)
+{
+    for (size_t i = at + 2 * WORLD; i <= at + 3 * WORLD && i < calm.count; i += WORLD) stk_engine_expect(engine, &place[i], 1);
+    expect_made(engine, at);
+}
+
+static void *read_rank(void *context)
+{
+    const caller *const c = context;
+    for (size_t i = c->from; i < calm.count; i += c->by) read_next(c->engine, i);
+    return NULL;
+}
+
+static void many_ranks_have_nothing_fetched_twice(void)
+{
+    for (size_t k = 0; k < 6; k++) {
+        setup();
+        set("prefetch", k % 2 ? "4" : "1");
+        set("keep", "1");
+        if (k / 2 == 1) set("fetch_ahead", "1"); /* room for the largest sample alone */
+        if (k / 2 == 2) set("fetch_ahead", "64KiB");
+        /* In turn. */
+        stk_engine *engine = open_engine();
+        for (size_t i = 0; i < calm.count; i++) read_next(engine, i / WORLD * WORLD + (i + i / WORLD) % WORLD);
+        CHECK_INT(fetched(engine), calm.metrics.fetch.count);
+        stk_engine_close(&engine);
+        /* Each as fast as it can. */
+        engine = open_engine();
+        pthread_t thread[WORLD];
+        caller callers[WORLD];
+        for (size_t i = 0; i < WORLD; i++) {
+            callers[i] = (caller){engine, i, WORLD};
+            CHECK(pthread_create(&thread[i], NULL, read_rank, &callers[i]) == 0);
+        }
+        for (size_t i = 0; i < WORLD; i++) CHECK(pthread_join(thread[i], NULL) == 0);
+        CHECK_INT(fetched(engine), calm.metrics.fetch.count);
+        stk_engine_close(&engine);
+        /* All of it expected at once. */
+        engine = open_engine();
+        stk_engine_expect(engine, place, calm.count);
+        for (size_t i = 0; i < calm.count; i++) expect_made(engine, i);
+        CHECK_INT(fetched(engine), calm.metrics.fetch.count);
+        stk_engine_close(&engine);
+    }
+}
+
+/* Where a rank reads elsewhere, later or earlier, what was expected of it is in nobody's way. */
+static void what_a_rank_left_behind_gives_way(void)
+{
+    setup();
+    set("prefetch", "1");
+    set("keep", "1");
+    size_t media[TINY_MICROS_MAX], with_media[16], count = 0; /* of rank 0 */
+    stk_engine *engine = open_engine();
+    for (size_t i = 0; i < calm.count; i++) {
+        const uint64_t before = fetched(engine);
+        expect_made(engine, i);
+        media[i] = (size_t)(fetched(engine) - before);
+        if (i % WORLD == 0 && media[i] && count < 16) with_media[count++] = i;
+    }
+    stk_engine_close(&engine);
+    CHECK(count >= 10);
+    engine = open_engine(); /* three micro-batches may be expected */
+    uint64_t sum = 0;
+    for (size_t i = 0; i < 3; i++) {
+        stk_engine_expect(engine, &place[with_media[i]], 1);
+        expect_fetched(engine, sum += media[with_media[i]]);
+    }
+    stk_engine_expect(engine, &place[with_media[6]], 1); /* waits */
+    expect_made(engine, with_media[5]);
+    expect_fetched(engine, sum += media[with_media[5]] + media[with_media[6]]);
+    for (size_t i = 8; i < 10; i++) {
+        stk_engine_expect(engine, &place[with_media[i]], 1);
+        expect_fetched(engine, sum += media[with_media[i]]);
+    }
+    stk_engine_expect(engine, &place[with_media[0]], 1); /* in the place of the three later ones */
+    expect_fetched(engine, sum += media[with_media[0]]);
+    const size_t again[] = {0, 6, 8, 9};
+    for (size_t i = 0; i < 4; i++) expect_made(engine, with_media[again[i]]);
+    CHECK_INT(fetched(engine), sum + media[with_media[6]] + media[with_media[8]] + media[with_media[9]]);
+    stk_engine_close(&engine);
+}
+
+/* Asks for places here and there, gives some up, and expects others. */
+static void *ask_about(void *context)
+{
+    const caller *const c = context;
+    for (size_t n = 0; n < calm.count; n++) {
+        const size_t at = (n * c->by + c->from) % calm.count;
+        stk_batch *batch = NULL;
+        stk_error err;
+        stk_engine_expect(c->engine, &place[(at * 7 + n) % calm.count], 1);
+        const stk_status status = stk_engine_make(c->engine, &place[(at + 1) % calm.count], &batch, (stk_ns)(n % 3) * STK_MS / 2, &err);
+        CHECK(status == STK_OK || status == STK_AGAIN);
+        stk_batch_release(&batch);
+        expect_made(c->engine, at);
+    }
+    return NULL;
+}
+
+static void a_crowd_that_changes_its_mind_is_served(void)
+{
+    static const size_t by[] = {1, 5, 11, 17, 23, 29, 31, 37};
+    for (size_t k = 0; k < 2; k++) {
+        setup();
+        set("prefetch", "1");
+        set("keep", "1");
+        if (k) set("fetch_ahead", "1");
+        stk_engine *engine = open_engine();
+        pthread_t thread[8];
+        caller callers[8];
+        for (size_t i = 0; i < 8; i++) {
+            callers[i] = (caller){engine, i * 3, by[i]};
+            CHECK(pthread_create(&thread[i], NULL, ask_about, &callers[i]) == 0);
+        }
+        for (size_t i = 0; i < 8; i++) CHECK(pthread_join(thread[i], NULL) == 0);
+        CHECK(fetched(engine) > 0);
+        stk_engine_close(&engine);
+    }
+}
+
+/* With every slot held, more is asked for and given up than there is room for. */
+static void what_was_given_up_stands_in_nobodys_way(void)
+{
+    for (size_t k = 0; k < 2; k++) {
+        setup();
+        set("prefetch", "1");
+        set("keep", "1");
+        if (k) set("fetch_ahead", "1");
+        stk_engine *engine = open_engine();
+        stk_batch *held[2] = {NULL}, *batch = NULL;
+        stk_error err;
+        for (size_t i = 0; i < 2; i++) CHECK_OK(stk_engine_make(engine, &place[i], &held[i], STK_FOREVER, &err), err);
+        for (size_t i = 2; i < calm.count; i++) CHECK_INT(stk_engine_make(engine, &place[i], &batch, STK_MS, &err), STK_AGAIN);
+        for (size_t i = 0; i < 2; i++) stk_batch_release(&held[i]);
+        for (size_t i = calm.count; i-- > 0;) expect_made(engine, i);
+        CHECK(fetched(engine) >= calm.metrics.fetch.count);
+        stk_engine_close(&engine);
+    }
+}
+
 static void what_is_no_place_is_refused(void)
 {
     setup();
@@ -403,6 +562,10 @@ int main(int argc, char **argv)
               TEST(many_threads_ask_at_once),
               TEST(what_is_asked_for_twice_is_made_once),
               TEST(what_is_expected_is_fetched),
+              TEST(many_ranks_have_nothing_fetched_twice),
+              TEST(what_a_rank_left_behind_gives_way),
+              TEST(what_was_given_up_stands_in_nobodys_way),
+              TEST(a_crowd_that_changes_its_mind_is_served),
               TEST(what_is_no_place_is_refused),
               TEST(close_comes_through_with_batches_out_and_wishes_open),
               TEST(a_state_names_the_next_micro_batch),
