@@ -186,6 +186,7 @@ def test_evaluation_begins_anew_each_time(build):
 
 
 def test_bridges_files_keep_the_state_and_more_ranks_get_theirs(build, tmp_path, capsys):
+    """Field report G10: through the iterator that Megatron wraps around."""
     groups = bridge_on_cpu.ProcessGroupCollection.use_mpu_process_groups()
     _, train, *_ = build(4, 2)
     for _ in range(4):

@@ -135,6 +135,23 @@ def test_d24_max_pixels_is_kept_and_unknown_keys_are_refused(field):
 
 # --- ranks ---
 
+@pytest.mark.parametrize("layout", ["padded", "flat"])
+def test_g01_a_rank_without_a_picture_gets_one_of_no_weight(field, layout):
+    one = field([with_images(1), with_images(0), with_images(0), with_images(2)], PICTURES, batch=2, layout=layout, balance="none")
+    for step, images in enumerate(([1, 0], [0, 2])):
+        plain, filled = one.dump("--world", 2, step=step), one.dump("--world", 2, "--filler-image", "true", step=step)
+        for rank in range(2):
+            (before, about), (fields, more) = plain[rank, 0], filled[rank, 0]
+            assert about["images"] == more["images"] == images[rank]          # without the filler
+            assert (about["loss_tokens"], about["step_loss_tokens"]) == (more["loss_tokens"], more["step_loss_tokens"])
+            tokens = about["samples"][0]["tokens"]
+            for name in ("input_ids", "labels", "position_ids"):
+                assert numpy.array_equal(fields[name][..., :tokens], before[name][..., :tokens]), name
+            if not images[rank]:
+                assert "pixel_bytes" not in before and fields["pixel_bytes"].shape[0] == 4 and fields["image_grid_thw"].tolist() == [[1, 2, 2]]
+                assert (fields["labels"][..., tokens:] == -100).all() and [s["status"] for s in more["samples"]] == ["made", "filler"]
+
+
 def test_g09_pictures_of_any_kind_and_size_make_one_batch(field):
     modes, sizes = ["L", "RGB", "RGBA", "CMYK"], [(1, 1), (17, 300), (64, 64), (3000, 4000)]
     files = {}

@@ -1,4 +1,7 @@
 """Field reports (a): faults of manifests."""
+import io
+import tarfile
+
 import numpy
 import pytest
 from field_set import chat, data_uri, encode, gradient, lines, messages, same, talk
@@ -164,3 +167,18 @@ def test_a21_a_name_is_opaque(field):
     names = ["22.0/1.1.png", "Track 2.0 (x).mp3", "v1.tar/x.jsonl", ".png", "noending."]
     samples = field([chat("<image>", image=name) for name in names], {name: PICTURE for name in names}).samples()
     assert [s.line for s in samples] == [1, 2, 3, 4, 5] and all(numpy.array_equal(s.pictures[0], gradient(32, 64)) for s in samples)
+
+
+def test_a21_members_of_a_tar_are_named_whole(field):
+    """Nothing is split at a dot, so nothing is put together by what stands before it."""
+    names, pictures = ["/p/22.0/1.1.png", "22.0/1.1.png", "22.0/1.2.png", "Track 2.0 (x).mp3", "22.0/1"], {}
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as out:
+        for i, name in enumerate(names):
+            pictures[name] = gradient(32, 32 * (1 + i))
+            content, info = encode(pictures[name]), tarfile.TarInfo(name)
+            info.size = len(content)
+            out.addfile(info, io.BytesIO(content))
+    rows = [chat("<image>", image=f"tar://{name}::v1.0.tar") for name in names] + [chat("<image>", image={"tar": "v1.0.tar", "member": name}) for name in names]
+    samples = field(rows, {"v1.0.tar": tar.getvalue()}).samples()
+    assert len(samples) == 10 and all(numpy.array_equal(s.pictures[0], pictures[name]) for s, name in zip(samples, 2 * names))

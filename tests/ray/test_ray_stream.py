@@ -1,4 +1,6 @@
 """Batches from a cluster are those of one machine, whoever makes them, and only references go another way than to who reads them."""
+import time
+
 import numpy as np
 import pytest
 import ray
@@ -177,3 +179,23 @@ def test_the_object_store_stays_flat(load):
     told = loader.metrics()["ray"]
     assert number == 999 and told["received_bytes"] > 120 * MIB
     assert max(used[10:]) <= max(used[:10]) * 1.5 and told["spilled_bytes"] == 0
+
+
+def test_a_reader_that_stands_still_fills_no_store(load):
+    """Field report G07: what is under way is bounded by calls, and these by the bytes of the store, however long nobody reads."""
+    here, _ = node_ids()
+    before = store_of(here).object_store_bytes_used
+    loader = load(0, 1, run="still", batch=1, steps=1000, epochs=100, max_pixels=65536)
+    for read_so_far in (1, 20, 21):
+        while loader._reader.counts["calls"] - loader._reader.metrics()["ray"]["outstanding"] < read_so_far:
+            batch = next(loader)
+        made = -1
+        for _ in range(100):
+            told = loader.metrics()["ray"]
+            last, made = made, sum(engine["made"] for engine in told["engines"].values())
+            if last == made == read_so_far + told["outstanding"]:
+                break
+            time.sleep(0.1)
+        assert last == made == read_so_far + told["outstanding"]
+        most = (told["outstanding"] + loader._opener.keep + 1) * loader._opener.batch_bytes
+        assert batch.step == read_so_far - 1 and store_of(here).object_store_bytes_used - before <= most

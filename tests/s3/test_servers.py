@@ -24,6 +24,7 @@ def body_of(seed, size):
 
 @pytest.mark.parametrize("name", ["jfs", "moto", "rclone"])
 def test_every_odd_key_reaches_the_store_unchanged(name, request, probe):
+    """Field report E05, and more of the kind."""
     server = request.getfixturevalue(name)
     keys = [k for k in ODD_KEYS if k not in REFUSED[name]]
     body = {key: body_of(i, 500 + i) for i, key in enumerate(keys)}

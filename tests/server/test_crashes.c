@@ -1,4 +1,4 @@
-/* test_crashes.c - a picture that crashes its decoder costs an engine, not the trainer: then its samples are masked. */
+/* test_crashes.c - a picture that crashes its decoder costs an engine, not the trainer: then its samples are masked (field report F07). */
 #include "served.h"
 
 static tiny_run calm;

@@ -1,4 +1,4 @@
-/* test_kills.c - whoever is killed, and when: the stream is the same bytes, what is held stays valid, and nothing is left behind. */
+/* test_kills.c - whoever is killed, and when: the stream is the same bytes, what is held stays valid, and nothing is left behind (field report F07). */
 #include "served.h"
 
 #include <sys/mman.h>
@@ -119,6 +119,47 @@ static void readers_in_many_processes_survive_their_engine(void)
     }
     for (uint32_t i = 0; i < WORLD * READERS; i++) expect_success(child[i]);
     served_expect_end("many");
+    stk_options_deinit(&options);
+}
+
+/* No rank waits for ever: it is told of the engine and where its log lies. */
+static void an_engine_that_is_killed_again_and_again_is_an_error_of_every_rank(void)
+{
+    enum { WORLD = 2 };
+    stk_options options = long_run("again", "", WORLD);
+    pid_t child[WORLD];
+    served_setup();
+    share();
+    for (uint32_t r = 0; r < WORLD; r++) {
+        fflush(NULL);
+        child[r] = fork();
+        CHECK(child[r] >= 0);
+        if (child[r]) continue;
+        stk_client *client = served_open(&options, "again", r, WORLD, 1, NULL);
+        stk_batch *batch;
+        stk_error err;
+        stk_status status;
+        while ((status = stk_client_next(client, &batch, 60 * STK_S, &err)) == STK_OK) {
+            shared[r].total++;
+            stk_batch_release(&batch);
+            served_sleep_ms(2);
+        }
+        CHECK_MSG(status == STK_ERR_SYSTEM, "status %d", (int)status);
+        CHECK_HAS(err.message, "ended");
+        CHECK_HAS(err.file, "again.log");
+        CHECK_INT(stk_client_next(client, &batch, 60 * STK_S, &err), STK_ERR_SYSTEM);
+        stk_client_close(&client);
+        _exit(0);
+    }
+    while (shared[0].total == 0 || shared[1].total == 0) served_sleep_ms(1);
+    for (uint32_t r = 0; r < WORLD;) {
+        const pid_t engine = served_engine("again");
+        if (engine) kill(engine, SIGKILL);
+        int how;
+        if (waitpid(child[r], &how, WNOHANG) != child[r]) continue;
+        CHECK_MSG(WIFEXITED(how) && WEXITSTATUS(how) == 0, "rank %u: %x", r, (unsigned)how);
+        r++;
+    }
     stk_options_deinit(&options);
 }
 
@@ -251,6 +292,7 @@ static void nothing_is_left_behind_by_a_hundred_kills(void)
 int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(an_engine_killed_in_the_middle_goes_on_with_the_same_bytes), TEST(readers_in_many_processes_survive_their_engine),
+              TEST(an_engine_that_is_killed_again_and_again_is_an_error_of_every_rank),
               TEST(a_killed_client_frees_its_slots_and_may_come_back), TEST(who_comes_back_before_what_was_asked_for_gets_it),
               TEST(nothing_is_left_behind_by_a_hundred_kills));
 }

@@ -6,6 +6,7 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <stddef.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
@@ -404,6 +405,62 @@ static void without_memory_to_share_it_says_so(void)
     stk_options_deinit(&options);
 }
 
+static bool write_word(const char *path, const char *word)
+{
+    FILE *const file = fopen(path, "we");
+    const bool written = file && fputs(word, file) >= 0;
+    return file && fclose(file) == 0 && written;
+}
+
+/* A mount namespace of this process's own, in which it still is its user. */
+static bool leave_mounts(void)
+{
+    char user[40], group[40];
+    snprintf(user, sizeof user, "%u %u 1", geteuid(), geteuid());
+    snprintf(group, sizeof group, "%u %u 1", getegid(), getegid());
+    if (unshare(CLONE_NEWNS) && (unshare(CLONE_NEWUSER | CLONE_NEWNS) || !write_word("/proc/self/setgroups", "deny") ||
+                                 !write_word("/proc/self/uid_map", user) || !write_word("/proc/self/gid_map", group)))
+        return false;
+    return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+/* Field report F03.  The engine starts where its first client is. */
+static void a_full_dev_shm_is_nothing_to_it(void)
+{
+    enum { ROOM_BYTES = 16 << 10 };
+    static const char filling[ROOM_BYTES];
+    stk_options options = one_rank("shm", "keep: 4\n");
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (!leave_mounts() || mount("none", "/dev/shm", "tmpfs", 0, "size=16k")) _exit(77);
+        FILE *const full = fopen("/dev/shm/full", "we");
+        CHECK(full && fwrite(filling, 1, sizeof filling, full) == sizeof filling && fflush(full) == 0);
+        CHECK(fputc(0, full) == EOF || (fflush(full) == EOF && errno == ENOSPC));
+        stk_client *client = served_open(&options, "shm", 0, 1, 1, NULL);
+        stk_batch *batch;
+        stk_error err;
+        uint8_t digest[16];
+        size_t pixels = 0;
+        for (size_t i = 0; i < calm.count; i++) {
+            CHECK_OK(stk_client_next(client, &batch, STK_FOREVER, &err), err);
+            CHECK(batch != NULL);
+            pixels += stk_batch_field(batch, "pixel_bytes").size_bytes;
+            stk_batch_digest(batch, digest);
+            CHECK(memcmp(digest, calm.digest[i], 16) == 0);
+            stk_batch_release(&batch);
+        }
+        CHECK(pixels > 16 * ROOM_BYTES);
+        served_expect_end_of_plan(client);
+        stk_client_close(&client);
+        _exit(0);
+    }
+    int how;
+    CHECK(waitpid(child, &how, 0) == child && WIFEXITED(how));
+    CHECK_MSG(WEXITSTATUS(how) == 0 || WEXITSTATUS(how) == 77, "with /dev/shm full: %x", (unsigned)how);
+    stk_options_deinit(&options);
+}
+
 static void evaluation_comes_from_the_same_engine(void)
 {
     stk_options options = one_rank("eval", "eval:\n  micro_batch: 2\n  data:\n    - {name: held, path: set.jsonl, first: 10}\n"), alone;
@@ -637,7 +694,7 @@ static void an_engine_by_hand_takes_only_its_configuration(void)
 static void an_engine_ends_after_its_last_client_and_leaves_nothing(void)
 {
     static const char *const runs[] = {"ranks-1", "ranks-2", "ranks-4", "readers", "fields", "whole", "close", "keep", "slow", "idle", "gaps", "changed", "differs",
-                                       "broken", "memfd", "eval", "rewind", "fork", "private", "cpus", "steady"};
+                                       "broken", "memfd", "shm", "eval", "rewind", "fork", "private", "cpus", "steady"};
     stk_options options = one_rank("last", "");
     stk_client *client = served_open(&options, "last", 0, 1, 1, NULL);
     stk_client_close(&client);
@@ -652,6 +709,7 @@ int main(int argc, char **argv)
     TEST_MAIN(argc, argv, TEST(every_rank_gets_what_it_gets_in_process), TEST(readers_of_a_rank_read_the_same_slots_at_different_times),
               TEST(a_reader_may_take_some_fields_which_lie_in_the_arena), TEST(all_that_belongs_to_a_batch_comes_along),
               TEST(batches_outlive_client_and_engine), TEST(more_than_keep_is_an_error_and_no_hang), TEST(a_slow_reader_is_named), TEST(a_rank_that_is_not_read_is_named), TEST(what_changed_under_a_run_is_told), TEST(without_memory_to_share_it_says_so),
+              TEST(a_full_dev_shm_is_nothing_to_it),
               TEST(ranks_of_a_machine_may_have_gaps_between_them),
               TEST(what_differs_from_the_others_is_refused_and_named), TEST(what_cannot_be_opened_is_told_as_in_process),
               TEST(evaluation_comes_from_the_same_engine), TEST(a_rewind_goes_to_where_the_client_was_opened),

@@ -198,6 +198,35 @@ static void the_window_grows_until_it_is_cut_and_then_slowly(void)
     CHECK(stk_pace_window(&pace) < before && stk_pace_window(&pace) >= 16);
 }
 
+/* A second of a store that is asked as much as the window lets: `refused` of `of` answers are throttles.  The time behind it. */
+static stk_ns ask_for_a_second(stk_pace *pace, stk_ns now, stk_ns trip_ns, int refused, int of)
+{
+    for (const stk_ns end = now + STK_S; now < end; now += trip_ns) {
+        const int window = stk_pace_window(pace);
+        for (int i = 0; i < window; i++) {
+            if (i % of < refused) stk_pace_throttled(pace, now, now + trip_ns);
+            else stk_pace_good(pace, trip_ns, true);
+        }
+    }
+    return now;
+}
+
+/* Field report E01: half of all answers are throttles for 30 s; 30 s later nine tenths of what was under way before are again. */
+static void after_a_storm_the_window_comes_back(void)
+{
+    static const stk_ns trips[] = {30 * STK_MS, 100 * STK_MS};
+    for (size_t t = 0; t < sizeof trips / sizeof *trips; t++) {
+        stk_pace pace;
+        stk_pace_init(&pace, &stk_patience_default);
+        const int before = stk_pace_window(&pace);
+        stk_ns now = STK_S;
+        for (int s = 0; s < 30; s++) now = ask_for_a_second(&pace, now, trips[t], 1, 2);
+        CHECK_MSG(stk_pace_window(&pace) <= before / 16, "%d in the storm", stk_pace_window(&pace));
+        for (int s = 0; s < 30; s++) now = ask_for_a_second(&pace, now, trips[t], 0, 1);
+        CHECK_MSG(stk_pace_window(&pace) * 10 >= before * 9, "%d after it, of %d", stk_pace_window(&pace), before);
+    }
+}
+
 static void pauses_grow_and_have_a_bound(void)
 {
     uint64_t random = 1;
@@ -278,6 +307,7 @@ int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(a_head_says_what_it_says), TEST(what_contradicts_itself_is_malformed), TEST(each_answer_has_its_verdict),
               TEST(broken_lists_are_refused), TEST(checksums_have_their_known_values), TEST(the_window_grows_until_it_is_cut_and_then_slowly),
+              TEST(after_a_storm_the_window_comes_back),
               TEST(pauses_grow_and_have_a_bound), TEST(retries_without_tokens_wait), TEST(lateness_is_known_after_enough_observations),
               TEST(peers_are_kept_while_there_is_room));
 }

@@ -7,7 +7,7 @@
 
 /* One request through a server of its own. */
 static stk_source_metrics figures;
-static int requests_seen;
+static int requests_seen, connections_seen;
 
 static stk_request *fetch_with(server_script *script, stk_source_config config, stk_request *r)
 {
@@ -18,7 +18,9 @@ static stk_request *fetch_with(server_script *script, stk_source_config config, 
     CHECK(reap(&f) == r);
     figures = metrics_of(&f);
     close_fetcher(&f);
-    requests_seen = server_stop(s).requests;
+    const server_seen seen = server_stop(s);
+    requests_seen = seen.requests;
+    connections_seen = seen.connections;
     if (r->status < 0) {
         CHECK_INT(r->error.status, r->status);
         CHECK_INT(r->error.stage, STK_STAGE_FETCH);
@@ -275,6 +277,17 @@ static bool always_500(exchange *x) { return server_error(x, 500, "InternalError
 static bool always_reset(exchange *x) { return server_reset(x); }
 static bool always_503(exchange *x) { return server_error(x, 503, "SlowDown"); }
 
+/* Of an object no more than its first six tenths. */
+static bool always_cut(exchange *x)
+{
+    object_range r;
+    CHECK(server_range(x, &r));
+    server_head(x, &r, "");
+    if (r.first < r.total * 6 / 10) server_bytes(x, r.first, r.total * 6 / 10);
+    shutdown(x->fd, SHUT_WR); /* what was sent arrives */
+    return false;
+}
+
 static stk_ns asked_at[2];
 static bool says_when(exchange *x)
 {
@@ -298,6 +311,10 @@ static void patience_ends_with_the_loader(void)
     expect(always_503, "s3://bucket/100-a", 100, STK_ERR_NETWORK, "SlowDown");
     CHECK_INT(figures.retries[STK_RETRY_THROTTLE], 10);
     CHECK(figures.concurrency < 256); /* halved */
+    /* Field report E07: neither what is fetched anew each time nor what goes on where it broke ends before its end. */
+    expect(always_cut, "s3://bucket/50000-a", 50000, STK_ERR_NETWORK, "after 10 tries");
+    expect(always_cut, "s3://bucket/1000000-a", 1000000, STK_ERR_NETWORK, "after 10 tries");
+    CHECK_INT(figures.whole.count, 0);
 }
 
 /* --- slow ones --- */
@@ -333,20 +350,18 @@ static bool drips_once(exchange *x)
     return true;
 }
 
+/* Field report E03: nothing after the request, nothing after the first bytes, a byte now and then. */
 static void silence_is_not_waited_for(void)
 {
-    quick.first_byte_ns = 100 * STK_MS;
-    expect_object(silent_once, "s3://bucket/50000-a");
-    CHECK_INT(figures.retries[STK_RETRY_SLOW], 1);
-    make_quick();
-    quick.stall_ns = 100 * STK_MS;
-    expect_object(stalls_once, "s3://bucket/50000-a");
-    CHECK_INT(figures.retries[STK_RETRY_SLOW], 1);
-    make_quick();
-    quick.whole_ns = 100 * STK_MS;
-    expect_object(drips_once, "s3://bucket/50000-a");
-    CHECK_INT(figures.retries[STK_RETRY_SLOW], 1);
-    make_quick();
+    static const struct { server_script *script; stk_ns *limit; } slow[] = {
+        {silent_once, &quick.first_byte_ns}, {stalls_once, &quick.stall_ns}, {drips_once, &quick.whole_ns}};
+    for (size_t i = 0; i < sizeof slow / sizeof *slow; i++) {
+        *slow[i].limit = 100 * STK_MS;
+        expect_object(slow[i].script, "s3://bucket/50000-a");
+        CHECK_INT(figures.retries[STK_RETRY_SLOW], 1);
+        CHECK_INT(connections_seen, 2); /* the slow one is not asked again */
+        make_quick();
+    }
 }
 
 /* --- faults of the object --- */

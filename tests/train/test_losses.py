@@ -92,6 +92,7 @@ def test_each_layout_trains_under_the_defaults_of_transformers(load, folder, opt
 
 @pytest.mark.parametrize("options", LAYOUTS[1:], ids=lambda options: options["layout"])
 def test_samples_of_a_row_do_not_see_each_other(load, folder, options):
+    """Field report D19: the model as it is, called as the adapters call it."""
     model = tiny_model(folder).eval()
     batch = next(load(**options))
     row = 0
@@ -112,6 +113,30 @@ def test_samples_of_a_row_do_not_see_each_other(load, folder, options):
     for each in (batch, changed):
         del each["use_cache"]
     assert not torch.allclose(logits(batch)[places], logits(changed)[places])
+
+
+def test_a_filler_image_feeds_the_vision_tower_and_changes_no_loss(load, folder):
+    """Field report G01: a micro-batch without a picture has a gradient of every parameter, those of the vision tower all zero."""
+    model, options, seen = tiny_model(folder), {"batch": 4, "micro_batch": 1}, 0
+    for plain, filled in zip(load(**options), load(filler_image=True, **options), strict=True):
+        assert filled.images == plain.images and filled.loss_tokens == plain.loss_tokens and filled.step_loss_tokens == plain.step_loss_tokens
+        if plain.images or seen == 3:
+            continue
+        seen, losses, gradients = seen + 1, [], []
+        for batch in (plain, filled):
+            loss = model(**batch).loss
+            loss.backward()
+            losses.append(loss.item())
+            gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+            model.zero_grad()
+        assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+        for name, gradient in gradients[1].items():
+            if gradients[0][name] is None:
+                assert ".visual." in name and not gradient.any(), name
+            else:
+                assert torch.allclose(gradient, gradients[0][name], atol=1e-6), name
+        assert any(gradient is None for gradient in gradients[0].values())
+    assert seen == 3
 
 
 @pytest.mark.parametrize("options", [{"layout": "flat"}, {"layout": "packed", "row_tokens": 1024, "batch": 2}], ids=lambda options: options["layout"])

@@ -1,4 +1,5 @@
-"""Tensor and pipeline siblings read one slot: whoever Megatron lets read, each what its stage needs; the others get it by Megatron's broadcast."""
+"""Tensor and pipeline siblings read one slot: whoever Megatron lets read, each what its stage needs; the others get it by Megatron's broadcast
+(field report G20)."""
 import json
 import pathlib
 
