@@ -9,13 +9,26 @@
 
 #include "base/clock.h"
 
+#ifndef SO_PEERPIDFD /* C libraries before Linux 6.5 */
+#define SO_PEERPIDFD 77
+#endif
+
 enum { READ_BYTES = 64 << 10, GIVEN_MAX = 1 << 16 };
 #define TELL_EVERY_NS STK_S
 
+/* Of the very process that connected, whoever has its number now, and in another namespace of pids too (Linux 6.5); else by its number.
+ * -1: the end of the socket has to do. */
+static int open_process(int fd, pid_t pid)
+{
+    int process_fd;
+    socklen_t size = sizeof process_fd;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process_fd, &size) == 0) return process_fd;
+    return pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+}
+
 void stk_attached_init(stk_attached *a, int fd, pid_t pid)
 {
-    *a = (stk_attached){.fd = fd, .pid = pid, .pass_fd = -1, .told_ns = stk_now()};
-    a->process_fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1; /* without it the end of the socket has to do */
+    *a = (stk_attached){.fd = fd, .process_fd = open_process(fd, pid), .pid = pid, .pass_fd = -1, .told_ns = stk_now()};
     stk_buffer_init(&a->in, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX + STK_WIRE_HEADER_BYTES + READ_BYTES);
     stk_buffer_init(&a->out, STK_TAG_ENGINE, 2 * (size_t)STK_WIRE_MESSAGE_MAX);
 }

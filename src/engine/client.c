@@ -451,11 +451,12 @@ void stk_client_close(stk_client **client)
     *client = NULL;
     if (!c || c->pid != getpid()) return; /* a forked child: connection and memory are the parent's */
     stk_batch_release(&c->arrived);
-    /* Where the engine cannot be told, it sees the connection end. */
-    if (c->fd >= 0 && stk_wire_put_plain(&c->out, STK_WIRE_LEAVE, NULL) == STK_OK)
-        (void)!stk_link_send(c->link, (stk_bytes){c->out.data, c->out.size_bytes}, stk_now());
     if (c->passed_fd >= 0) close(c->passed_fd);
-    if (c->link) stk_link_close(c->link);
+    if (c->link) {
+        /* Where the engine cannot be told, it sees the connection end. */
+        (void)!stk_link_tell(c->link, STK_WIRE_LEAVE);
+        stk_link_close(c->link);
+    }
     stk_buffer_deinit(&c->options);
     stk_buffer_deinit(&c->ranks);
     stk_buffer_deinit(&c->in);

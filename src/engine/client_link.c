@@ -57,6 +57,16 @@ stk_status stk_link_map(stk_link *link, int fd, uint64_t size_bytes, stk_error *
     return STK_OK;
 }
 
+/* --- the end of a connection --- */
+
+/* For forked children too, which hold copies of the descriptor: the engine sees the end at once. */
+static void hang_up(int fd)
+{
+    if (fd < 0) return;
+    (void)shutdown(fd, SHUT_RDWR);
+    close(fd);
+}
+
 /* --- releases --- */
 
 static void link_release(stk_link *link)
@@ -67,21 +77,27 @@ static void link_release(stk_link *link)
         stk_pool_deinit(&b->pool);
         stk_free(b);
     }
-    if (link->fd >= 0) close(link->fd);
+    hang_up(link->fd);
     map_release(link->map);
     stk_pool_deinit(&link->pool);
     pthread_mutex_destroy(&link->lock);
     stk_free(link);
 }
 
-/* A release is a few bytes, which are sent whole or not at all, and without waiting.  With the lock held. */
+/* A few bytes are sent whole or not at all, and without waiting.  With the lock held. */
+static stk_status send_now(const stk_link *link, const stk_buffer *message)
+{
+    const ssize_t sent = send(link->fd, message->data, message->size_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent == (ssize_t)message->size_bytes) return STK_OK;
+    return sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR ? STK_END : STK_AGAIN;
+}
+
+/* With the lock held. */
 static bool tell_release(const stk_link *link, uint64_t id)
 {
     uint8_t room[STK_WIRE_HEADER_BYTES + sizeof id];
     stk_buffer message = {.data = room, .capacity_bytes = sizeof room, .max_bytes = sizeof room};
-    if (stk_wire_put_number(&message, STK_WIRE_RELEASE, id, NULL) < 0) return true;
-    const ssize_t sent = send(link->fd, room, sizeof room, MSG_DONTWAIT | MSG_NOSIGNAL);
-    return sent == (ssize_t)sizeof room || (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    return stk_wire_put_number(&message, STK_WIRE_RELEASE, id, NULL) < 0 || send_now(link, &message) != STK_AGAIN;
 }
 
 /* Those that could not be told before.  With the lock held. */
@@ -99,7 +115,7 @@ static void tell_late(stk_link *link)
 static void end_if_over(stk_link *link)
 {
     if (!link->closed || link->out || link->fd < 0) return;
-    close(link->fd);
+    hang_up(link->fd);
     link->fd = -1;
     tell_late(link);
 }
@@ -128,7 +144,7 @@ static void take_back(stk_batch_home *home, stk_batch *batch)
 void stk_link_connect(stk_link *link, int fd)
 {
     pthread_mutex_lock(&link->lock);
-    if (link->fd >= 0) close(link->fd);
+    hang_up(link->fd);
     stk_arena_map *const before = link->map;
     link->fd = fd;
     link->map = NULL;
@@ -157,6 +173,17 @@ stk_status stk_link_send(stk_link *link, stk_bytes message, stk_ns deadline)
         (void)poll(&p, 1, left > 100 * STK_MS ? 100 : (int)(left / STK_MS) + 1);
     }
     return STK_OK;
+}
+
+bool stk_link_tell(stk_link *link, stk_wire_kind kind)
+{
+    uint8_t room[STK_WIRE_HEADER_BYTES];
+    stk_buffer message = {.data = room, .capacity_bytes = sizeof room, .max_bytes = sizeof room};
+    if (stk_wire_put_plain(&message, kind, NULL) < 0) return false;
+    pthread_mutex_lock(&link->lock);
+    const bool told = link->fd >= 0 && !link->sending && send_now(link, &message) == STK_OK;
+    pthread_mutex_unlock(&link->lock);
+    return told;
 }
 
 uint32_t stk_link_out(stk_link *link)
@@ -217,7 +244,7 @@ static stk_status fill(stk_link *link, stk_link_batch *b, stk_bytes payload, con
     stk_wire_slot slot;
     b->batch.home = &link->home;
     STK_TRY(stk_wire_read_batch(payload, &b->pool, base, link->set_count, &slot, &b->batch, err));
-    stk_arena_map *const map = link->map; /* only this thread changes it */
+    stk_arena_map *const map = link->map; /* only whoever reads changes it */
     if (!map || slot.offset % STK_ALIGN_BYTES || slot.offset > map->size_bytes || b->batch.layout.size_bytes > map->size_bytes - slot.offset)
         return stk_fail(err, STK_ERR_SYSTEM, "a batch lies outside the engine's memory");
     atomic_fetch_add(&map->references, 1);

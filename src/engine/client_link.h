@@ -59,6 +59,9 @@ void stk_link_connect(stk_link *link, int fd);
 /* Send all of a message before the deadline: STK_OK, STK_AGAIN, or STK_END when the other side has gone. */
 stk_status stk_link_send(stk_link *link, stk_bytes message, stk_ns deadline) STK_MUST_USE;
 
+/* Send a message of no more than its kind, without waiting: whether it is out.  Any thread. */
+bool stk_link_tell(stk_link *link, stk_wire_kind kind) STK_MUST_USE;
+
 /* Map an arena; takes the fd. */
 stk_status stk_link_map(stk_link *link, int fd, uint64_t size_bytes, stk_error *err) STK_MUST_USE;
 

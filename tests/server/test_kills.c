@@ -1,7 +1,10 @@
 /* test_kills.c - whoever is killed, and when: the stream is the same bytes, what is held stays valid, and nothing is left behind (field report F07). */
 #include "served.h"
 
+#include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 static tiny_run calm;
 
@@ -207,6 +210,100 @@ static void a_killed_client_frees_its_slots_and_may_come_back(void)
     stk_options_deinit(&options);
 }
 
+/* A namespace of pids of this process's children's own; as root, or as whoever may make one of users. */
+static bool leave_namespace(void)
+{
+    char map[40];
+    const uid_t user = geteuid();
+    if (unshare(CLONE_NEWPID) == 0) return true;
+    if (unshare(CLONE_NEWUSER | CLONE_NEWPID)) return false;
+    const int length = snprintf(map, sizeof map, "%u %u 1", (unsigned)user, (unsigned)user), file = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
+    const bool mapped = file >= 0 && write(file, map, (size_t)length) == length;
+    if (file >= 0) close(file);
+    return mapped;
+}
+
+/* Where the engine cannot see it: reads a batch, leaves the socket to a child, and is killed. */
+static void die_with_an_heir(const stk_options *options)
+{
+    stk_batch *batch;
+    stk_error err;
+    stk_client *client = served_open(options, "apart", 0, 1, 2, NULL);
+    CHECK_OK(stk_client_next(client, &batch, STK_FOREVER, &err), err);
+    fflush(NULL);
+    if (fork() == 0) {
+        for (int i = 0; i < 6000 && shared[1].total == 0; i++) served_sleep_ms(10);
+        _exit(0);
+    }
+    shared[0].total = 1;
+    for (;;) pause();
+}
+
+/* The first of a namespace, with an engine of its own in it: goes on when the other reader has been killed. */
+static void read_beside_a_stranger(const stk_options *options)
+{
+    stk_client *client = served_open(options, "apart", 0, 1, 2, NULL);
+    stk_batch *batch;
+    stk_error err;
+    shared[2].total = 1;
+    for (int i = 0; i < 60000 && shared[0].total == 0; i++) served_sleep_ms(1);
+    served_expect_next(client, calm.digest[0], "before");
+    served_expect_next(client, calm.digest[1], "before");
+    CHECK_INT(stk_client_next(client, &batch, 50 * STK_MS, &err), STK_AGAIN); /* the other one is in the way */
+    shared[3].total = 1;
+    for (size_t i = 2; i < 20; i++) served_expect_next(client, calm.digest[i], "alone");
+    stk_client_close(&client);
+}
+
+/* Whether this kernel tells a process of another namespace (SO_PEERPIDFD, Linux 6.5). */
+static bool knows_strangers(void)
+{
+    int pair[2], peer;
+    socklen_t size = sizeof peer;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+    const bool known = getsockopt(pair[0], SOL_SOCKET, 77, &peer, &size) == 0;
+    if (known) close(peer);
+    close(pair[0]);
+    close(pair[1]);
+    return known;
+}
+
+/* Containers may share a folder of engines: a process of another namespace has no number in the engine's. */
+static void a_killed_client_of_another_container_frees_its_slots(void)
+{
+    stk_options options = long_run("apart", "keep: 1\n", 1);
+    int how = 0;
+    served_setup();
+    share();
+    fflush(NULL);
+    const pid_t apart = fork(); /* its children are of the namespace */
+    if (apart == 0) {
+        if (!knows_strangers() || !leave_namespace()) _exit(77);
+        const pid_t first = fork();
+        if (first == 0) {
+            read_beside_a_stranger(&options);
+            _exit(0); /* and with it all of the namespace */
+        }
+        _exit(waitpid(first, &how, 0) == first && WIFEXITED(how) ? WEXITSTATUS(how) : 1);
+    }
+    const pid_t client = fork();
+    if (client == 0) {
+        for (int i = 0; i < 60000 && shared[2].total == 0; i++) served_sleep_ms(1);
+        die_with_an_heir(&options);
+    }
+    pid_t ended = 0;
+    while (shared[3].total == 0 && ended == 0) {
+        served_sleep_ms(1);
+        ended = waitpid(apart, &how, WNOHANG);
+    }
+    CHECK(kill(client, SIGKILL) == 0 && waitpid(client, NULL, 0) == client);
+    if (ended == 0) CHECK(waitpid(apart, &how, 0) == apart);
+    shared[1].total = 1;
+    CHECK_MSG(WIFEXITED(how) && (WEXITSTATUS(how) == 0 || WEXITSTATUS(how) == 77), "how %x", (unsigned)how);
+    if (WEXITSTATUS(how) == 77) fprintf(stderr, "%s: no namespace of pids here, or a kernel before 6.5\n", test_name);
+    stk_options_deinit(&options);
+}
+
 /* It had asked for a place ahead, and nothing had come: from there on all before is gone, which its heir finds out. */
 static void who_comes_back_before_what_was_asked_for_gets_it(void)
 {
@@ -293,6 +390,7 @@ int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(an_engine_killed_in_the_middle_goes_on_with_the_same_bytes), TEST(readers_in_many_processes_survive_their_engine),
               TEST(an_engine_that_is_killed_again_and_again_is_an_error_of_every_rank),
-              TEST(a_killed_client_frees_its_slots_and_may_come_back), TEST(who_comes_back_before_what_was_asked_for_gets_it),
+              TEST(a_killed_client_frees_its_slots_and_may_come_back), TEST(a_killed_client_of_another_container_frees_its_slots),
+              TEST(who_comes_back_before_what_was_asked_for_gets_it),
               TEST(nothing_is_left_behind_by_a_hundred_kills));
 }

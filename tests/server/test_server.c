@@ -539,6 +539,25 @@ static void a_forked_child_is_told_to_open_its_own(void)
     stk_options_deinit(&options);
 }
 
+/* Children may hold the socket of a client that is closed, and live on. */
+static void an_engine_ends_with_its_last_client_though_children_live_on(void)
+{
+    stk_options options = one_rank("children", "");
+    stk_client *client = served_open(&options, "children", 0, 1, 1, NULL);
+    served_expect_next(client, calm.digest[0], "before");
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0)
+        for (;;) pause();
+    served_expect_next(client, calm.digest[1], "beside a child");
+    stk_client_close(&client);
+    for (int i = 0; i < 600 && served_engine("children"); i++) served_sleep_ms(50);
+    CHECK_INT(served_engine("children"), 0);
+    CHECK(waitpid(child, NULL, WNOHANG) == 0);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    stk_options_deinit(&options);
+}
+
 static void a_folder_that_others_may_enter_is_refused(void)
 {
     stk_options options = one_rank("private", "");
@@ -713,7 +732,8 @@ int main(int argc, char **argv)
               TEST(ranks_of_a_machine_may_have_gaps_between_them),
               TEST(what_differs_from_the_others_is_refused_and_named), TEST(what_cannot_be_opened_is_told_as_in_process),
               TEST(evaluation_comes_from_the_same_engine), TEST(a_rewind_goes_to_where_the_client_was_opened),
-              TEST(a_forked_child_is_told_to_open_its_own), TEST(a_folder_that_others_may_enter_is_refused), TEST(the_engine_keeps_to_its_cpus),
+              TEST(a_forked_child_is_told_to_open_its_own),
+              TEST(an_engine_ends_with_its_last_client_though_children_live_on), TEST(a_folder_that_others_may_enter_is_refused), TEST(the_engine_keeps_to_its_cpus),
               TEST(in_steady_state_a_client_allocates_nothing), TEST(a_command_that_does_not_come_up_is_named),
               TEST(a_client_may_stop_waiting_for_the_engine), TEST(an_engine_by_hand_takes_only_its_configuration),
               TEST(an_engine_ends_after_its_last_client_and_leaves_nothing));
