@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "engine/client_link.h"
+#include "engine/client_silence.h"
 #include "engine/client_start.h"
 #include "engine/number_list.h"
 #include "engine/options_text.h"
@@ -33,7 +34,8 @@ struct stk_client {
     bool ended;            /* its pass */
     bool counted;          /* an answer about metrics has come */
     uint32_t losses;       /* of the engine, since it last gave something */
-    stk_ns heard_ns;
+    stk_ns heard_ns;       /* when something came, or was asked for */
+    stk_ns silence_ns;     /* how long nothing may come then */
     uint64_t pass, micro_count, step_count;
     stk_state start, state; /* where it was opened, in this run's terms; after the last delivered */
     stk_batch *arrived;    /* not yet handed out */
@@ -79,7 +81,7 @@ static void set_place(stk_client *c)
 
 static stk_status send_message(stk_client *c)
 {
-    const stk_status status = stk_link_send(c->link, (stk_bytes){c->out.data, c->out.size_bytes}, stk_now() + SILENCE_NS);
+    const stk_status status = stk_link_send(c->link, (stk_bytes){c->out.data, c->out.size_bytes}, stk_now() + c->silence_ns);
     stk_buffer_clear(&c->out);
     if (status == STK_END) lose(c);
     if (status != STK_AGAIN) return STK_OK; /* what follows a loss is the same as for one that comes later */
@@ -230,9 +232,9 @@ static stk_status listen_until(stk_client *c, stk_ns deadline)
         if (status == STK_END) lose(c);
         return status < 0 ? fail(c, status) : STK_OK;
     }
-    if (stk_now() - c->heard_ns < SILENCE_NS) return STK_OK;
+    if (stk_now() - c->heard_ns < c->silence_ns) return STK_OK;
     (void)stk_fail(&c->error, STK_ERR_TIMEOUT, "the engine of run %s has said nothing for %d s: is it stopped? see %.100s", c->meeting.run,
-                   (int)(SILENCE_NS / STK_S), c->meeting.log);
+                   (int)(c->silence_ns / STK_S), c->meeting.log);
     return fail(c, STK_ERR_TIMEOUT);
 }
 
@@ -338,10 +340,16 @@ stk_status stk_client_rewind(stk_client *c, stk_error *err)
     c->welcomed = false;
     set_place(c);
     if (c->fd < 0) return STK_OK;
+    c->heard_ns = stk_now();
     stk_status status = stk_wire_put_place(&c->out, &c->hello.place, &c->error);
     status = status < 0 ? fail(c, status) : send_message(c);
     if (status < 0 && err) *err = c->error;
     return status;
+}
+
+void stk_client_limit_silence(stk_client *c, stk_ns silence_ns)
+{
+    c->silence_ns = silence_ns;
 }
 
 /* --- open and close --- */
@@ -432,6 +440,7 @@ stk_status stk_client_open(stk_client **out, const stk_options *options, const s
     if (!c) return stk_fail(err, STK_ERR_NOMEM, "out of memory: a client");
     c->pid = getpid();
     c->fd = c->passed_fd = -1;
+    c->silence_ns = SILENCE_NS;
     stk_buffer_init(&c->options, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX / 2);
     stk_buffer_init(&c->ranks, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX / 2);
     stk_buffer_init(&c->in, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX + STK_WIRE_HEADER_BYTES + READ_BYTES);

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 
 #include "base/memory.h"
+#include "engine/client_silence.h"
 #include "engine/same_state.h"
 
 static tiny_run calm;
@@ -679,6 +680,79 @@ static void a_client_may_stop_waiting_for_the_engine(void)
     stk_options_deinit(&options);
 }
 
+static void expect_stopped(stk_status status, const stk_error *err, const char *words)
+{
+    CHECK_INT(status, STK_ERR_TIMEOUT);
+    CHECK_HAS(err->message, words);
+    CHECK_HAS(err->message, "is it stopped?");
+}
+
+/* 30 s for users; no test waits so long. */
+static void an_engine_that_is_stopped_is_an_error_and_no_hang(void)
+{
+    stk_options options = one_rank("stopped", "");
+    stk_client *client = served_open(&options, "stopped", 0, 1, 1, NULL);
+    stk_batch *batch;
+    stk_error err;
+    served_expect_next(client, calm.digest[0], "before");
+    const pid_t engine = served_engine("stopped");
+    CHECK(engine > 0 && kill(engine, SIGSTOP) == 0);
+    stk_client_limit_silence(client, STK_S);
+    for (int k = 0; k < 2; k++) /* lasting */
+        expect_stopped(stk_client_next(client, &batch, 60 * STK_S, &err), &err, "the engine of run stopped has said nothing for 1 s");
+    CHECK(batch == NULL);
+    stk_client_close(&client);
+    CHECK(kill(engine, SIGCONT) == 0);
+    client = served_open(&options, "stopped", 0, 1, 1, &calm.state[0]);
+    CHECK_INT(served_engine("stopped"), engine);
+    served_expect_next(client, calm.digest[1], "when it goes on");
+
+    /* Nor does who only talks to it wait for ever. */
+    CHECK(kill(engine, SIGSTOP) == 0);
+    stk_client_limit_silence(client, 100 * STK_MS);
+    stk_status status = STK_OK;
+    for (int i = 0; i < 100000 && status == STK_OK; i++) status = stk_client_rewind(client, &err);
+    expect_stopped(status, &err, "the engine of run stopped takes no messages");
+    CHECK(kill(engine, SIGCONT) == 0);
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
+/* It may have had nothing to say for a long time before. */
+static void silence_counts_from_the_question(void)
+{
+    stk_options options = one_rank("silent", "");
+    stk_client *client = served_open(&options, "silent", 0, 1, 1, NULL);
+    stk_batch *batch;
+    stk_error err;
+    stk_client_limit_silence(client, STK_S);
+    served_expect_next(client, calm.digest[0], "before");
+    served_sleep_ms(1100);
+    const pid_t engine = served_engine("silent");
+    CHECK(engine > 0 && kill(engine, SIGSTOP) == 0);
+    CHECK_OK(stk_client_rewind(client, &err), err);
+    CHECK_INT(stk_client_next(client, &batch, STK_MS, &err), STK_AGAIN);
+    CHECK(kill(engine, SIGCONT) == 0);
+    stk_client_limit_silence(client, 30 * STK_S);
+    served_expect_next(client, calm.digest[0], "from the beginning");
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
+/* However long it takes: here for a sibling, which never comes. */
+static void an_engine_that_says_what_it_waits_for_is_waited_for(void)
+{
+    stk_options options = one_rank("talks", "keep: 2\n");
+    stk_client *client = served_open(&options, "talks", 0, 1, 2, NULL);
+    stk_batch *batch;
+    stk_error err;
+    for (int i = 0; i < 3; i++) served_expect_next(client, calm.digest[i], "before");
+    stk_client_limit_silence(client, 3 * STK_S);
+    CHECK_INT(stk_client_next(client, &batch, 4 * STK_S, &err), STK_AGAIN);
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
 /* By hand: its configuration holds, also for a client who comes alone. */
 static void an_engine_by_hand_takes_only_its_configuration(void)
 {
@@ -713,7 +787,7 @@ static void an_engine_by_hand_takes_only_its_configuration(void)
 static void an_engine_ends_after_its_last_client_and_leaves_nothing(void)
 {
     static const char *const runs[] = {"ranks-1", "ranks-2", "ranks-4", "readers", "fields", "whole", "close", "keep", "slow", "idle", "gaps", "changed", "differs",
-                                       "broken", "memfd", "shm", "eval", "rewind", "fork", "private", "cpus", "steady"};
+                                       "broken", "memfd", "shm", "eval", "rewind", "fork", "private", "cpus", "steady", "stopped", "silent", "talks"};
     stk_options options = one_rank("last", "");
     stk_client *client = served_open(&options, "last", 0, 1, 1, NULL);
     stk_client_close(&client);
@@ -735,6 +809,8 @@ int main(int argc, char **argv)
               TEST(a_forked_child_is_told_to_open_its_own),
               TEST(an_engine_ends_with_its_last_client_though_children_live_on), TEST(a_folder_that_others_may_enter_is_refused), TEST(the_engine_keeps_to_its_cpus),
               TEST(in_steady_state_a_client_allocates_nothing), TEST(a_command_that_does_not_come_up_is_named),
-              TEST(a_client_may_stop_waiting_for_the_engine), TEST(an_engine_by_hand_takes_only_its_configuration),
+              TEST(a_client_may_stop_waiting_for_the_engine),
+              TEST(an_engine_that_is_stopped_is_an_error_and_no_hang), TEST(silence_counts_from_the_question),
+              TEST(an_engine_that_says_what_it_waits_for_is_waited_for), TEST(an_engine_by_hand_takes_only_its_configuration),
               TEST(an_engine_ends_after_its_last_client_and_leaves_nothing));
 }
