@@ -37,12 +37,12 @@ STK_API STK_MUST_USE stk_status stk_client_open(stk_client **out, const stk_opti
                                                 stk_error *err);
 
 /* As stk_reader_next.  When the engine has ended in the middle, it is started again and goes on where this client is: the same bytes.
- * Batches that are out stay valid.  One thread at a time for all calls of a client. */
+ * Batches that are out stay valid.  One thread at a time calls a client, but for its metrics. */
 STK_API STK_MUST_USE stk_status stk_client_next(stk_client *client, stk_batch **out, stk_ns timeout_ns, stk_error *err);
 
 /* The state after the last micro-batch that was delivered. */
-STK_API void stk_client_state(const stk_client *client, stk_state *state);
-/* Those of the engine's split; zeros when it does not answer within a second. */
+STK_API void stk_client_state(stk_client *client, stk_state *state);
+/* Those of the engine's split; zeros when it does not answer within a second.  Any thread, also while another waits for a batch. */
 STK_API void stk_client_metrics(stk_client *client, stk_metrics *metrics);
 /* Exact numbers of the whole run: of micro-batches of a rank, and of steps. */
 STK_API uint64_t stk_client_count(const stk_client *client);

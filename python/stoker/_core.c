@@ -454,17 +454,15 @@ static PyObject *reader_state(reader_object *self, PyObject *unused)
     return core_state_text(&state);
 }
 
-/* A client is called by one thread at a time, and asks the other process. */
+/* Any thread, also while another reads. */
 static PyObject *reader_metrics(reader_object *self, PyObject *unused)
 {
-    const bool waits = self->feed.client != NULL;
-    if (!(waits ? reader_begin(self) : reader_enter(self))) return NULL;
+    if (!reader_enter(self)) return NULL;
     stk_metrics metrics;
     Py_BEGIN_ALLOW_THREADS
     feed_metrics(&self->feed, &metrics);
     Py_END_ALLOW_THREADS
-    if (waits) reader_end(self);
-    else reader_leave(self);
+    reader_leave(self);
     return core_metrics(&metrics);
 }
 

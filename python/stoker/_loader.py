@@ -97,8 +97,8 @@ class Loader:
 
     Notes
     -----
-    One thread at a time reads a loader; batches may be released by any thread.  A loader does not pass a fork or a pickle: open
-    one in the process that reads it.
+    One thread at a time reads a loader; any thread may ask for its metrics meanwhile, and release batches.  A loader does not pass a
+    fork or a pickle: open one in the process that reads it.
     """
 
     _by_machine = True  # an engine serves ranks of one machine that have equally many readers each
@@ -204,7 +204,15 @@ class Loader:
         """Counts, seconds and shares since the loader was opened or went to a state (docs/metrics.md).
 
         ``latency_factor`` is wait / (wait + train), ``serial_latency_factor`` the same if nothing overlapped.  Train is what
-        ``step()`` measured; without it, all time between a batch and the next question."""
+        ``step()`` measured; without it, all time between a batch and the next question.
+
+        Any thread may ask, also while another waits in ``next``: a progress bar, an exporter.  What an engine process counts is 0
+        when it does not answer within a second, as while it starts again.
+
+        Raises
+        ------
+        stoker.CallError
+            The loader is closed, as it is for a moment in ``load_state_dict``."""
         made, times = self._reader.metrics(), self._times.report()
         prepare_s = sum(stage["busy_s"] for stage in made["stages"].values()) + times["transfer_s"]
         return {"schema": 1, **made, **times, "serial_latency_factor": share(prepare_s, times["train_s"]),

@@ -84,4 +84,4 @@ class Times:
                 "first_wait_s": self.first_wait_ns / 1e9,
                 "latency_factor": share(wait_ns, train_ns),
                 "busy_share": share(train_ns, wait_ns),
-                "marks": {f"{name}_s": ns / 1e9 for name, ns in self.marks_ns.items()}}
+                "marks": {f"{name}_s": ns / 1e9 for name, ns in self.marks_ns.copy().items()}}

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/thread.h"
 #include "engine/client_link.h"
 #include "engine/client_silence.h"
 #include "engine/client_start.h"
@@ -16,6 +16,7 @@
 enum { READ_BYTES = 64 << 10, LOSSES_MAX = 8, BACK_OFF_NS = 4000000 }; /* doubled with each loss, to half a second */
 #define SILENCE_NS (30 * STK_S) /* an engine says something each second while it is waited for */
 #define WAITING_NS (100 * STK_MS)
+#define LISTEN_NS (20 * STK_MS) /* what a question about metrics may keep the trainer waiting, of an engine that does not answer */
 
 struct stk_client {
     stk_link *link;
@@ -32,18 +33,43 @@ struct stk_client {
     bool welcomed;         /* on this connection */
     bool asked;            /* for the next batch */
     bool ended;            /* its pass */
-    bool counted;          /* an answer about metrics has come */
     uint32_t losses;       /* of the engine, since it last gave something */
     stk_ns heard_ns;       /* when something came, or was asked for */
     stk_ns silence_ns;     /* how long nothing may come then */
     uint64_t pass, micro_count, step_count;
     stk_state start, state; /* where it was opened, in this run's terms; after the last delivered */
     stk_batch *arrived;    /* not yet handed out */
-    stk_metrics metrics;
     char words[200];       /* what is waited for */
     stk_status failed;     /* <0: what every later call says */
     stk_error error;
+
+    pthread_mutex_t lock;  /* guards all below; whoever has the turn, all above */
+    pthread_cond_t changed;
+    bool taken;            /* the turn, by a thread that talks with the engine */
+    uint32_t wanted;       /* the turn, by so many that wait for it */
+    uint64_t count_number; /* of answers about metrics */
+    stk_metrics metrics;   /* the last of them */
 };
+
+/* --- turns --- */
+
+static void take_turn(stk_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->wanted++;
+    while (c->taken) pthread_cond_wait(&c->changed, &c->lock);
+    c->wanted--;
+    c->taken = true;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void end_turn(stk_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->taken = false;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
 
 /* --- connection --- */
 
@@ -117,11 +143,13 @@ static stk_status hear_welcome(stk_client *c, stk_bytes payload)
 {
     stk_wire_welcome welcome;
     STK_TRY(stk_link_form(c->link, payload, &welcome, &c->error));
-    if (!c->attached) c->start = welcome.state;
+    if (!c->attached) {
+        c->start = welcome.state;
+        c->micro_count = welcome.micro_count;
+        c->step_count = welcome.step_count;
+    }
     c->state = welcome.state;
     c->pass = welcome.pass;
-    c->micro_count = welcome.micro_count;
-    c->step_count = welcome.step_count;
     c->welcomed = c->attached = true;
     return STK_OK;
 }
@@ -153,6 +181,19 @@ static stk_status hear_batch(stk_client *c, stk_bytes payload)
     return STK_OK;
 }
 
+/* Whoever asked may be another thread. */
+static stk_status hear_counts(stk_client *c, stk_bytes payload)
+{
+    stk_metrics metrics;
+    STK_TRY(stk_wire_read_counts(payload, &metrics, &c->error));
+    pthread_mutex_lock(&c->lock);
+    c->metrics = metrics;
+    c->count_number++;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    return STK_OK;
+}
+
 static stk_status hear(stk_client *c, const stk_wire_message *message)
 {
     switch ((int)message->kind) {
@@ -170,7 +211,7 @@ static stk_status hear(stk_client *c, const stk_wire_message *message)
         return told.status;
     }
     case STK_WIRE_WAIT: return stk_wire_read_words(message->payload, c->words, sizeof c->words, &c->error);
-    case STK_WIRE_COUNTS: c->counted = true; return stk_wire_read_counts(message->payload, &c->metrics, &c->error);
+    case STK_WIRE_COUNTS: return hear_counts(c, message->payload);
     default: return stk_fail(&c->error, STK_ERR_SYSTEM, "a message of kind %d is none of an engine's", (int)message->kind);
     }
 }
@@ -240,12 +281,24 @@ static stk_status listen_until(stk_client *c, stk_ns deadline)
 
 /* --- calls --- */
 
-static stk_status check_client(const stk_client *c, stk_error *err)
+/* Begin a call, which end_call ends.  Failed: it has not begun. */
+static stk_status begin_call(stk_client *c, stk_error *err)
 {
     if (c->pid != getpid())
         return stk_fail(err, STK_ERR_FORKED, "the client was opened by process %d: open one after the fork", (int)c->pid);
-    if (c->failed < 0 && err) *err = c->error;
-    return c->failed;
+    take_turn(c);
+    if (c->failed == STK_OK) return STK_OK;
+    if (err) *err = c->error;
+    const stk_status failed = c->failed;
+    end_turn(c);
+    return failed;
+}
+
+static stk_status end_call(stk_client *c, stk_status status, stk_error *err)
+{
+    if (status < 0 && err) *err = c->error;
+    end_turn(c);
+    return status;
 }
 
 /* Be connected and welcomed: STK_OK, STK_AGAIN at the deadline. */
@@ -281,29 +334,36 @@ static stk_status next(stk_client *c, stk_ns deadline)
     }
 }
 
+static stk_status check_keep(stk_client *c)
+{
+    const uint32_t held = stk_link_out(c->link) - (c->arrived != NULL);
+    if (held <= c->keep) return STK_OK;
+    (void)stk_fail(&c->error, STK_ERR_KEEP, "rank %u holds %u batches, and keep is %u: release some, or raise keep", c->hello.rank, held, c->keep);
+    stk_error_stage(&c->error, STK_STAGE_DELIVER);
+    return STK_ERR_KEEP;
+}
+
 stk_status stk_client_next(stk_client *c, stk_batch **out, stk_ns timeout_ns, stk_error *err)
 {
     *out = NULL;
-    STK_TRY(check_client(c, err));
-    const uint32_t held = stk_link_out(c->link) - (c->arrived != NULL);
-    if (held > c->keep) {
-        (void)stk_fail(err, STK_ERR_KEEP, "rank %u holds %u batches, and keep is %u: release some, or raise keep", c->hello.rank, held, c->keep);
-        stk_error_stage(err, STK_STAGE_DELIVER);
-        return STK_ERR_KEEP;
-    }
+    STK_TRY(begin_call(c, err));
     const stk_ns now = stk_now();
-    const stk_status status = next(c, timeout_ns > STK_FOREVER - now ? STK_FOREVER : now + timeout_ns);
-    if (status < 0 && err) *err = c->error;
-    if (status != STK_OK) return status;
-    *out = c->arrived;
-    c->arrived = NULL;
-    c->state = (*out)->after;
-    return STK_OK;
+    stk_status status = check_keep(c);
+    if (status == STK_OK) status = next(c, timeout_ns > STK_FOREVER - now ? STK_FOREVER : now + timeout_ns);
+    if (status == STK_OK) {
+        *out = c->arrived;
+        c->arrived = NULL;
+        c->state = (*out)->after;
+    }
+    return end_call(c, status, err);
 }
 
-void stk_client_state(const stk_client *c, stk_state *state)
+void stk_client_state(stk_client *c, stk_state *state)
 {
+    const bool ours = c->pid == getpid(); /* else a forked child, which has no other threads */
+    if (ours) take_turn(c);
     *state = c->state;
+    if (ours) end_turn(c);
 }
 
 uint64_t stk_client_count(const stk_client *c)
@@ -316,22 +376,49 @@ uint64_t stk_client_step_count(const stk_client *c)
     return c->step_count;
 }
 
+/* Listen for a while where nobody else does.  False: nothing will come. */
+static bool listen_for_counts(stk_client *c)
+{
+    if (c->failed < 0 || c->fd < 0) return false;
+    /* Of what is waited for already the silence goes on. */
+    if (c->welcomed && !c->asked) c->heard_ns = stk_now();
+    return listen_until(c, stk_now() + LISTEN_NS) == STK_OK;
+}
+
+/* With the lock.  Whoever has the turn hears the answer; nobody has it while the trainer trains. */
+static void wait_for_counts(stk_client *c, uint64_t number, stk_ns deadline)
+{
+    const struct timespec until = stk_timespec(deadline);
+    bool listens = true;
+    while (listens && c->count_number == number && stk_now() < deadline) {
+        if (c->taken || c->wanted) {
+            pthread_cond_timedwait(&c->changed, &c->lock, &until);
+            continue;
+        }
+        c->taken = true;
+        pthread_mutex_unlock(&c->lock);
+        listens = listen_for_counts(c);
+        end_turn(c);
+        pthread_mutex_lock(&c->lock);
+    }
+}
+
 void stk_client_metrics(stk_client *c, stk_metrics *metrics)
 {
     *metrics = (stk_metrics){0};
-    const stk_ns deadline = stk_now() + STK_S;
-    if (check_client(c, NULL) < 0 || c->fd < 0 || stk_wire_put_plain(&c->out, STK_WIRE_METRICS, NULL) < 0) return;
-    c->counted = false;
-    c->heard_ns = stk_now();
-    if (send_message(c) < 0) return;
-    while (!c->counted && c->fd >= 0 && stk_now() < deadline)
-        if (listen_until(c, deadline) < 0) return;
-    if (c->counted) *metrics = c->metrics;
+    if (c->pid != getpid()) return;
+    pthread_mutex_lock(&c->lock);
+    const uint64_t number = c->count_number;
+    pthread_mutex_unlock(&c->lock);
+    if (!stk_link_tell(c->link, STK_WIRE_METRICS)) return;
+    pthread_mutex_lock(&c->lock);
+    wait_for_counts(c, number, stk_now() + STK_S);
+    if (c->count_number != number) *metrics = c->metrics;
+    pthread_mutex_unlock(&c->lock);
 }
 
-stk_status stk_client_rewind(stk_client *c, stk_error *err)
+static stk_status rewind_to_start(stk_client *c)
 {
-    STK_TRY(check_client(c, err));
     stk_batch_release(&c->arrived);
     c->asked = c->ended = false;
     /* From now on it is there; a batch on its way finds that nobody asked. */
@@ -341,10 +428,14 @@ stk_status stk_client_rewind(stk_client *c, stk_error *err)
     set_place(c);
     if (c->fd < 0) return STK_OK;
     c->heard_ns = stk_now();
-    stk_status status = stk_wire_put_place(&c->out, &c->hello.place, &c->error);
-    status = status < 0 ? fail(c, status) : send_message(c);
-    if (status < 0 && err) *err = c->error;
-    return status;
+    const stk_status status = stk_wire_put_place(&c->out, &c->hello.place, &c->error);
+    return status < 0 ? fail(c, status) : send_message(c);
+}
+
+stk_status stk_client_rewind(stk_client *c, stk_error *err)
+{
+    STK_TRY(begin_call(c, err));
+    return end_call(c, rewind_to_start(c), err);
 }
 
 void stk_client_limit_silence(stk_client *c, stk_ns silence_ns)
@@ -441,6 +532,8 @@ stk_status stk_client_open(stk_client **out, const stk_options *options, const s
     c->pid = getpid();
     c->fd = c->passed_fd = -1;
     c->silence_ns = SILENCE_NS;
+    pthread_mutex_init(&c->lock, NULL);
+    stk_condition_init(&c->changed);
     stk_buffer_init(&c->options, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX / 2);
     stk_buffer_init(&c->ranks, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX / 2);
     stk_buffer_init(&c->in, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX + STK_WIRE_HEADER_BYTES + READ_BYTES);
@@ -470,5 +563,7 @@ void stk_client_close(stk_client **client)
     stk_buffer_deinit(&c->ranks);
     stk_buffer_deinit(&c->in);
     stk_buffer_deinit(&c->out);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
     stk_free(c);
 }

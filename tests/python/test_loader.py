@@ -272,6 +272,20 @@ def test_close_ends_the_wait_of_another_thread(package, held):
     assert not thread.is_alive() and "closed" in said[0]
 
 
+def test_another_thread_asks_for_metrics_while_next_waits(package, held, engine):
+    """As a progress bar or an exporter does."""
+    with package.Loader(held.config, engine=engine) as loader:
+        thread = threading.Thread(target=lambda: [next(loader) for _ in range(2)])
+        thread.start()
+        asked = [loader.metrics() for _ in range(20)]
+        assert thread.is_alive() and all(told["micro_batches"] == 0 and told["memory"]["budget_bytes"] == 256 << 20 for told in asked)
+        held.gate.set()
+        thread.join(60)
+        assert not thread.is_alive() and loader.metrics()["micro_batches"] == 2
+    with pytest.raises(package.CallError, match="closed"):
+        loader.metrics()
+
+
 INTERRUPTED = """
 import signal, sys, stoker, time
 signal.signal(signal.SIGINT, signal.default_int_handler)    # of a job in the background it is ignored

@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -753,6 +755,78 @@ static void an_engine_that_says_what_it_waits_for_is_waited_for(void)
     stk_options_deinit(&options);
 }
 
+typedef struct reading {
+    pthread_t thread;
+    stk_client *client;
+    size_t from, to;
+    atomic_bool done;
+} reading;
+
+static void *read_on(void *context)
+{
+    reading *const r = context;
+    for (size_t i = r->from; i < r->to; i++) served_expect_next(r->client, calm.digest[i], "while metrics are asked");
+    atomic_store(&r->done, true);
+    return NULL;
+}
+
+static void *ask_on(void *context)
+{
+    reading *const r = context;
+    stk_metrics metrics;
+    while (!atomic_load(&r->done)) stk_client_metrics(r->client, &metrics);
+    return NULL;
+}
+
+/* As a progress bar or an exporter does. */
+static void metrics_are_asked_while_another_thread_waits(void)
+{
+    stk_options options = one_rank("metrics", "keep: 2\n");
+    reading r = {.client = served_open(&options, "metrics", 0, 1, 2, NULL), .to = 3};
+    stk_metrics metrics;
+    read_on(&r);
+    r = (reading){.client = r.client, .from = 3, .to = calm.count};
+    CHECK(pthread_create(&r.thread, NULL, read_on, &r) == 0);
+    served_sleep_ms(100); /* so that it does wait: for its sibling, which has not come */
+    stk_client_metrics(r.client, &metrics);
+    CHECK_INT(metrics.micro_batches, 3);
+    CHECK(!atomic_load(&r.done));
+    stk_client *sibling = served_open(&options, "metrics", 0, 1, 2, NULL);
+    uint64_t before = 3;
+    for (size_t i = 0; i < calm.count; i++) {
+        served_expect_next(sibling, calm.digest[i], "sibling");
+        stk_client_metrics(r.client, &metrics);
+        CHECK_MSG(metrics.micro_batches >= before, "%llu after %llu", (unsigned long long)metrics.micro_batches, (unsigned long long)before);
+        before = metrics.micro_batches;
+    }
+    CHECK(pthread_join(r.thread, NULL) == 0);
+    stk_client_metrics(r.client, &metrics);
+    CHECK_INT(metrics.micro_batches, calm.count);
+    stk_client_close(&sibling);
+    stk_client_close(&r.client);
+    stk_options_deinit(&options);
+}
+
+static void metrics_disturb_neither_rewinds_nor_restarts(void)
+{
+    stk_options options = one_rank("asked", "");
+    reading r = {.client = served_open(&options, "asked", 0, 1, 1, NULL)};
+    stk_error err;
+    stk_state state;
+    CHECK(pthread_create(&r.thread, NULL, ask_on, &r) == 0);
+    for (int pass = 0; pass < 3; pass++) {
+        for (size_t i = 0; i < 6; i++) served_expect_next(r.client, calm.digest[i], "beside another thread");
+        if (pass == 1) served_kill_engine("asked");
+        CHECK_OK(stk_client_rewind(r.client, &err), err);
+        stk_client_state(r.client, &state);
+        CHECK_INT(state.step, 0);
+    }
+    atomic_store(&r.done, true);
+    CHECK(pthread_join(r.thread, NULL) == 0);
+    stk_client_close(&r.client);
+    stk_options_deinit(&options);
+}
+
 /* By hand: its configuration holds, also for a client who comes alone. */
 static void an_engine_by_hand_takes_only_its_configuration(void)
 {
@@ -787,7 +861,7 @@ static void an_engine_by_hand_takes_only_its_configuration(void)
 static void an_engine_ends_after_its_last_client_and_leaves_nothing(void)
 {
     static const char *const runs[] = {"ranks-1", "ranks-2", "ranks-4", "readers", "fields", "whole", "close", "keep", "slow", "idle", "gaps", "changed", "differs",
-                                       "broken", "memfd", "shm", "eval", "rewind", "fork", "private", "cpus", "steady", "stopped", "silent", "talks"};
+                                       "broken", "memfd", "shm", "eval", "rewind", "fork", "private", "cpus", "steady", "stopped", "silent", "talks", "metrics", "asked"};
     stk_options options = one_rank("last", "");
     stk_client *client = served_open(&options, "last", 0, 1, 1, NULL);
     stk_client_close(&client);
@@ -811,6 +885,8 @@ int main(int argc, char **argv)
               TEST(in_steady_state_a_client_allocates_nothing), TEST(a_command_that_does_not_come_up_is_named),
               TEST(a_client_may_stop_waiting_for_the_engine),
               TEST(an_engine_that_is_stopped_is_an_error_and_no_hang), TEST(silence_counts_from_the_question),
-              TEST(an_engine_that_says_what_it_waits_for_is_waited_for), TEST(an_engine_by_hand_takes_only_its_configuration),
+              TEST(an_engine_that_says_what_it_waits_for_is_waited_for), TEST(metrics_are_asked_while_another_thread_waits),
+              TEST(metrics_disturb_neither_rewinds_nor_restarts),
+              TEST(an_engine_by_hand_takes_only_its_configuration),
               TEST(an_engine_ends_after_its_last_client_and_leaves_nothing));
 }
