@@ -124,6 +124,7 @@ typedef struct stk_options {
     char *run;                   /* its name; NULL: the launcher's */
     char *engine;                /* process, inprocess: for bindings to choose by */
     char *positions;             /* auto, plain, mrope */
+    uint64_t stated[4];          /* of `eval`: which rows of the table it states itself; the library's */
 } stk_options;
 
 #ifdef __cplusplus
@@ -144,7 +145,8 @@ STK_API STK_MUST_USE stk_status stk_options_read_text(stk_options *options, cons
 /* Set the defaults of the table, without a file. */
 STK_API STK_MUST_USE stk_status stk_options_defaults(stk_options *options, stk_error *err);
 
-/* Set one option from text: name as in the table or nested ("data.docs.path"), value as in YAML. */
+/* Set one option from text: name as in the table or nested ("data.docs.path"), value as in YAML.  It is for `eval` too, as a key of the
+ * file is: but for data, steps, epochs and shuffle, and what `eval` states itself ("eval.batch", here or in the file). */
 STK_API STK_MUST_USE stk_status stk_options_set(stk_options *options, const char *name, const char *value,
                                                 stk_error *err);
 

@@ -87,8 +87,9 @@ class Loader:
     progress : callable or None
         While the index is built: ``progress(data_set, phase, done, total)``, some times a second.
     **options
-        Any option of docs/options.md over those of the configuration: ``batch=64``, ``keep=4``, ``limits={"json_depth": 8}``.
-        Relative paths start from the working folder.
+        Any option of docs/options.md over those of the configuration: ``batch=64``, ``keep=4``, ``limits={"json_depth": 8}``;
+        for both splits, but for what ``eval`` states itself: ``eval={"batch": 2}`` is over that.  Relative paths start from the
+        working folder.
 
     Raises
     ------

@@ -65,12 +65,12 @@ def _as_text(value: Any, name: str, kinds: Mapping[str, str]) -> str:
 def _pairs(keywords: Mapping[str, Any], kinds: Mapping[str, str]) -> list[tuple[str, str]]:
     """Names and values as YAML.  None: as if it were not given.
 
-    A mapping is a group (``limits={"json_depth": 8}``), unless the option is one itself."""
+    A mapping is a group (``limits={"json_depth": 8}``, ``eval={"batch": 2}``), unless the option is one itself."""
     pairs: list[tuple[str, str]] = []
     for name, value in keywords.items():
         if value is None:
             continue
-        if isinstance(value, Mapping) and not _kind(name, kinds):
+        if isinstance(value, Mapping) and (name == "eval" or not _kind(name, kinds)):
             pairs += _pairs({f"{name}.{key}": item for key, item in value.items()}, kinds)
         else:
             pairs.append((name, _as_text(value, name, kinds)))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from ._options import Config, options as table
+from ._options import Config
 
 _OF_TRAINING = ("data", "batch", "micro_batch", "steps", "epochs", "shuffle")
 
@@ -29,11 +29,11 @@ class Stated(NamedTuple):
     evaluation: dict[str, Any] | None
     """None: there is none."""
     options: dict[str, Any]
-    """The keywords, with those for evaluation that it has of them."""
+    """The keywords."""
 
 
 def read_stated(config: Config, options: Mapping[str, Any]) -> Stated:
-    """Read what is stated.  Keywords are for both splits; ``eval.NAME``, and what stands under ``eval``, is for evaluation alone.
+    """Read what is stated.  Keywords are for both splits, but for what ``eval`` states itself; ``eval.NAME`` is for evaluation alone.
 
     A file that is wrong is opened, and refused, later."""
     read: Any = config
@@ -45,14 +45,14 @@ def read_stated(config: Config, options: Mapping[str, Any]) -> Stated:
             read = None
     top = dict(read) if isinstance(read, Mapping) else {}
     own = top.pop("eval", None)
-    both = {name: value for name, value in options.items() if not name.startswith("eval.")}
+    options = {**options, **{f"eval.{name}": value for name, value in (options.get("eval") or {}).items()}}
+    options.pop("eval", None)
+    train = {**top, **{name: value for name, value in options.items() if not name.startswith("eval.")}}
     if not isinstance(own, Mapping):
-        return Stated({**top, **both}, None, dict(options))
-    known = {option.name.partition(".")[0] for option in table()} - {"run", "engine", "placement", "keep", *_OF_TRAINING}
-    given = {f"eval.{name}": value for name, value in both.items() if name in known and name not in own}
-    given.update({name: value for name, value in options.items() if name.startswith("eval.")})
-    inherited = {name: value for name, value in top.items() if name not in _OF_TRAINING}
-    return Stated({**top, **both}, {**inherited, **own, **{name[5:]: value for name, value in given.items()}}, {**both, **given})
+        return Stated(train, None, options)
+    inherited = {name: value for name, value in train.items() if name not in _OF_TRAINING}
+    given = {name[5:]: value for name, value in options.items() if name.startswith("eval.")}
+    return Stated(train, {**inherited, **own, **given}, options)
 
 
 def agree(said: Mapping[str, Any], wanted: Mapping[str, Wanted], config: Config, section: str = "") -> dict[str, Any]:

@@ -174,6 +174,8 @@ class _Source:
 
         said, world = read_stated(config, given), self._place["world_size"]
         held = {"keep": HELD * args.gradient_accumulation_steps} if self._device.type == "cpu" else {}     # elsewhere batches are copied
+        if held and said.evaluation is not None and "keep" not in said.evaluation:
+            held["eval.keep"] = HELD
         self._options = {**held, **said.options, **agree(said.train, {**_rows(args, world), **_end(args), **_longest(args, said.train)}, config)}
         self.has_eval = said.evaluation is not None
         if said.evaluation is not None:

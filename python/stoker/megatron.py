@@ -232,7 +232,7 @@ def keeping(said: Stated, micros: int, eval_micros: int, under_way: int, holds_s
     kept: dict[str, Any] = {}
     if "keep" not in said.train:
         kept["keep"] = max(KEEP_LEAST, micros if holds_step else min(micros, under_way))
-    if eval_micros and "keep" not in (said.evaluation or {}):
+    if said.evaluation is not None and "keep" not in said.evaluation:
         kept["eval.keep"] = max(KEEP_LEAST, min(eval_micros, under_way))
     return kept
 

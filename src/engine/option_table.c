@@ -107,6 +107,7 @@ static const stk_option_row rows[] = {
 /* clang-format on */
 
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
+_Static_assert(ROW_COUNT <= 8 * sizeof ((stk_options *)0)->stated, "a bit for each row");
 
 /* Names of the design that a later release brings. */
 static const char *const later[] = {"video_text", "placement"};

@@ -13,6 +13,7 @@ typedef struct stk_yaml_reader {
     stk_options *options;
     yaml_document_t *document;
     const char *file; /* NULL: a value of its own */
+    bool states;      /* what `eval` states itself */
     stk_error *err;
 } stk_yaml_reader;
 

@@ -14,6 +14,30 @@
 
 enum { FILE_BYTES_MAX = 4 << 20, NODES_MAX = 1000000, DATA_SETS_MAX = 4096, BRACKETS_MAX = 100 };
 
+/* What evaluation does not take over from the run: it goes through its files once, in their order. */
+static bool is_of_training(const stk_option_row *row)
+{
+    return strcmp(row->shown.name, "steps") == 0 || strcmp(row->shown.name, "epochs") == 0 || strcmp(row->shown.name, "shuffle") == 0;
+}
+
+static size_t row_number(const stk_option_row *row)
+{
+    size_t count;
+    return (size_t)(row - stk_option_rows(&count));
+}
+
+/* An option of the run.  What is set when `eval` has been read is for it too, unless it states its own. */
+static stk_status set_row(const stk_yaml_reader *r, const stk_option_row *row, const yaml_node_t *value)
+{
+    stk_options *const options = r->options, *const eval = options->eval;
+    STK_TRY(stk_option_value_set(r, options, row->at_bytes, row, value));
+    if (r->states) options->stated[row_number(row) / 64] |= 1ull << row_number(row) % 64;
+    if (!eval || is_of_training(row) || eval->stated[row_number(row) / 64] >> row_number(row) % 64 & 1) return STK_OK;
+    stk_yaml_reader reader = *r;
+    reader.options = eval;
+    return stk_option_value_set(&reader, eval, row->at_bytes, row, value);
+}
+
 /* A key of a data set: its own, or one that it may set for itself. */
 static stk_status set_in_data(const stk_yaml_reader *r, stk_data_options *data, const yaml_node_t *at,
                               const char *name, const yaml_node_t *value)
@@ -123,8 +147,7 @@ static stk_status set_group(const stk_yaml_reader *r, const char *prefix, const 
         snprintf(full, sizeof full, "%s%.80s", dotted, stk_yaml_text(key));
         const stk_option_row *const row = stk_option_find(full);
         if (!row) return stk_yaml_forward(r, key, stk_option_unknown(dotted, stk_yaml_text(key), r->err));
-        STK_TRY(stk_option_value_set(r, r->options, row->at_bytes, row,
-                                     yaml_document_get_node(r->document, p->value)));
+        STK_TRY(set_row(r, row, yaml_document_get_node(r->document, p->value)));
     }
     return STK_OK;
 }
@@ -136,7 +159,7 @@ static stk_status set_top(const stk_yaml_reader *r, const yaml_node_t *at, const
     if (is_group(name)) return set_group(r, name, value);
     const stk_option_row *const row = strchr(name, '[') || strchr(name, '.') ? NULL : stk_option_find(name);
     if (!row) return stk_yaml_forward(r, at, stk_option_unknown("", name, r->err));
-    return stk_option_value_set(r, r->options, row->at_bytes, row, value);
+    return set_row(r, row, value);
 }
 
 /* --- documents --- */
@@ -275,6 +298,7 @@ static stk_status read_eval(const stk_yaml_reader *r, const yaml_node_t *root, c
     own->shuffle = false;
     own->epochs = 1;
     own->steps = 0;
+    reader.states = true;
     STK_TRY(set_keys(&reader, eval, ""));
     if (own->data_count == 0) return stk_yaml_fail(r, eval, "eval: data is not set");
     own->file = stk_strdup(STK_TAG_OPTIONS, r->file);
@@ -377,13 +401,13 @@ static stk_status use_value(const stk_yaml_reader *r, const yaml_node_t *root, c
     if (strncmp(name, "eval.", 5) == 0) {
         stk_yaml_reader reader = *r;
         reader.options = r->options->eval;
+        reader.states = true;
         if (!reader.options) return stk_yaml_fail(r, root, "%.80s: the configuration has no `eval`", name);
         return use_value(&reader, root, name + 5);
     }
     if (strncmp(name, "data.", 5) != 0) {
         const stk_option_row *const row = strchr(name, '[') ? NULL : stk_option_find(name);
-        return row && strchr(name, '.') ? stk_option_value_set(r, r->options, row->at_bytes, row, root)
-                                        : set_top(r, root, name, root);
+        return row && strchr(name, '.') ? set_row(r, row, root) : set_top(r, root, name, root);
     }
     const char *const set = name + 5, *const dot = strrchr(set, '.');
     if (!dot) return stk_yaml_fail(r, root, "%.80s: write data.SET.OPTION", name);

@@ -68,6 +68,12 @@ def test_a_budget_too_small_for_both_names_both(stoker, config):
     assert "slots of training" in said and "of eval" in said
 
 
+def test_flags_are_for_eval_too_but_for_what_it_states(stoker, config, alone):
+    run = json.loads(stoker("run", config, "--eval-every", 20, "--max-tokens", 100, "--max-pixels", 16384, "--batch", 4, "--json").stdout)
+    of_its_own = stoker("run", config, "--split", "eval", "--max-tokens", 100, "--digest").stdout.strip()
+    assert run["eval"]["digest"] == of_its_own != alone[1]
+
+
 def test_eval_needs_a_split(stoker, source, config):
     assert "`eval`" in stoker("run", config.parent / "stoker.yaml", "--eval-every", 1, status=2).stderr
     assert "`eval`" in stoker("run", config, "--split", "eval", "--eval-every", 1, status=2).stderr

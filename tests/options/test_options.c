@@ -275,6 +275,35 @@ static void evaluation_has_options_of_its_own(void)
     expect_refused("eval: 4\n", 1, "keys and values");
 }
 
+/* As if it stood in the file: evaluation takes it over, but for what is its own, in whatever order they come. */
+static void what_is_set_is_for_evaluation_too_but_for_what_that_states(void)
+{
+    stk_options o = read_config("model: m\ndata: [{path: a}]\nbatch: 8\n"
+                                "eval: {data: [{path: b}], seed: 5, limits: {json_depth: 9}}\n");
+    set(&o, "eval.keep", "3");
+    static const char *const pairs[][2] = {{"batch", "[[0, 4], [10, 6]]"}, {"max_pixels", "65536"}, {"template", "qwen3-vl"},
+                                           {"endpoint", "http://store:9000"}, {"limits", "{json_depth: 7, text_bytes: 1MiB}"},
+                                           {"limits.jpeg_scans", "3"}, {"seed", "6"}, {"keep", "4"}, {"max_tokens", "100"},
+                                           {"epochs", "3"}, {"steps", "9"}, {"shuffle", "true"}, {"data", "[{path: c}]"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) set(&o, pairs[i][0], pairs[i][1]);
+    set(&o, "eval.max_tokens", "50");
+    set(&o, "max_tokens", "60");
+    const stk_options *const e = o.eval;
+    CHECK(o.batch_schedule.count == 2 && e->batch == 4 && e->batch_schedule.count == 2);
+    CHECK(o.set.max_pixels == 65536 && e->set.max_pixels == 65536);
+    CHECK_STR(e->set.chat_template.name, "qwen3-vl");
+    CHECK_STR(e->endpoint, "http://store:9000");
+    CHECK(o.limits.json_depth == 7 && e->limits.json_depth == 9 && e->limits.text_bytes == 1 << 20 && e->limits.jpeg_scans == 3);
+    CHECK(o.seed == 6 && e->seed == 5 && o.keep == 4 && e->keep == 3 && o.max_tokens == 60 && e->max_tokens == 50);
+    CHECK(o.epochs == 3 && o.steps == 9 && e->epochs == 1 && e->steps == 0 && !e->shuffle);
+    CHECK_STR(e->data[0].path.item[0], "b");
+    stk_error err;
+    CHECK_OK(stk_options_split(&o, "eval", &err), err);
+    set(&o, "seed", "7"); /* a run of its own now */
+    CHECK_INT(o.seed, 7);
+    stk_options_deinit(&o);
+}
+
 static void a_batch_may_follow_a_schedule(void)
 {
     stk_options o = read_config("model: m\ndata: [{path: a}]\nbatch: [[0, 64], [1000, 128], [2000, 32]]\n");
@@ -619,7 +648,8 @@ int main(int argc, char **argv)
               TEST(every_default_of_the_table_can_be_set_as_it_is_shown),
               TEST(every_choice_of_the_table_can_be_set), TEST(a_data_set_has_its_own_and_inherited_options), TEST(names_by_default),
               TEST(a_turn_format_is_read), TEST(unknown_keys_name_the_nearest_known_one),
-              TEST(what_a_later_release_brings_is_named_as_such), TEST(stores_have_options), TEST(evaluation_has_options_of_its_own), TEST(a_batch_may_follow_a_schedule), TEST(weights_and_epochs_are_numbers_above_zero), TEST(what_is_no_value_is_refused),
+              TEST(what_a_later_release_brings_is_named_as_such), TEST(stores_have_options), TEST(evaluation_has_options_of_its_own),
+              TEST(what_is_set_is_for_evaluation_too_but_for_what_that_states), TEST(a_batch_may_follow_a_schedule), TEST(weights_and_epochs_are_numbers_above_zero), TEST(what_is_no_value_is_refused),
               TEST(sizes_times_and_shares_are_read_exactly), TEST(numbers_do_not_depend_on_the_locale),
               TEST(twice_and_aliases_are_refused), TEST(hostile_files_cost_little),
               TEST(a_file_that_cannot_be_read_is_named), TEST(one_option_is_set_by_name),

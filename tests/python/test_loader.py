@@ -229,6 +229,37 @@ def test_a_timeout_is_a_number(load, timeout):
         load().next(timeout)
 
 
+# --- splits ---
+
+EVAL = "\neval:\n  batch: 3\n  data: [{name: sample, path: train.jsonl, first: 6}]\n"
+
+
+def test_keywords_are_for_evaluation_too_but_for_what_it_states(package, config, tmp_path, engine):
+    """In whatever process: none is lost without a word."""
+    shutil.copytree(config.parent, tmp_path / "set")
+    file = tmp_path / "set/stoker.yaml"
+    file.write_text(file.read_text() + EVAL)
+    options = {"engine": engine, "run": f"splits-{os.getpid()}-{engine}", "index_dir": tmp_path / "index", "memory": "256MiB", "workers": 1, "batch": 2,
+               "max_pixels": 16384, "shuffle": True, "steps": 1}
+
+    def rows_and_patches(split, **more):
+        with package.Loader(file, split=split, **options, **more) as loader:
+            batches = list(loader)
+            return [batch.rows for batch in batches], max(int(batch["image_grid_thw"].prod(1).max()) for batch in batches)
+
+    with package.Loader(file, split="train", **options) as training:        # of the same engine, if it is a process
+        assert len(training) == 1 and next(training).rows == 2
+        rows, patches = rows_and_patches("eval")
+        assert rows == [3, 3] and patches <= 16384 // 16**2
+    assert len(list((tmp_path / "index").iterdir())) > 0
+    options["run"] += "-other"
+    for own in ({"eval": {"batch": 6, "max_pixels": 65536}}, {"eval.batch": 6, "eval.max_pixels": 65536}):
+        rows, patches = rows_and_patches("eval", **own)
+        assert rows == [6] and 64 < patches <= 65536 // 16**2
+    with pytest.raises(package.SetupError, match="did you mean batch"):
+        package.Loader(file, split="eval", eval={"bacth": 6}, **options)
+
+
 # --- waiting ---
 
 def test_a_timeout_loses_nothing(package, held, engine):

@@ -130,12 +130,12 @@ def test_training_and_evaluation_and_tensors(config, small, tmp_path):
     shutil.copytree(config.parent, tmp_path / "set")
     with open(tmp_path / "set/stoker.yaml", "a", encoding="utf-8") as file:
         file.write("\neval:\n  batch: 4\n  data: [{name: sample, path: train.jsonl, first: 12}]\n")
-    options = {**small, "run": "both", "node_ranks": range(2)}
+    options = {**small, "run": "both", "node_ranks": range(2), "max_pixels": 16384}
     with Loader(tmp_path / "set/stoker.yaml", 0, 2, split="eval", device="cpu", **options) as evaluation, \
             Loader(tmp_path / "set/stoker.yaml", 0, 2, device="cpu", dtype=torch.bfloat16, **options) as training:
         for _ in range(2):
-            seen = [batch["input_ids"] for batch in evaluation]
-            assert len(seen) == 3
+            seen = list(evaluation)
+            assert len(seen) == 3 and max(int(batch["image_grid_thw"].prod(1).max()) for batch in seen if "image_grid_thw" in batch) <= 64
             evaluation.reset()
         for _, batch in zip(range(8), training):
             assert all(isinstance(value, torch.Tensor) for value in batch.values())

@@ -1,4 +1,6 @@
 """stoker.torch.Loader: what its dicts hold, where that lies, and where a run stands."""
+import shutil
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -167,6 +169,17 @@ def test_metrics_and_steps_are_those_of_a_loader(start):
             pass
     told = loader.metrics()
     assert told["micro_batches"] == len(loader) == loader.steps and told["samples"] == 90
+
+
+def test_keywords_are_for_evaluation_too(config, index_dir, tmp_path):
+    shutil.copytree(config.parent, tmp_path / "set")
+    file = tmp_path / "set/stoker.yaml"
+    file.write_text(file.read_text() + "\neval:\n  batch: 3\n  data: [{name: sample, path: train.jsonl, first: 6}]\n")
+    options = {"index_dir": index_dir, "memory": "256MiB", "workers": 1, "batch": 2, "max_pixels": 16384}
+    with stoker.torch.Loader(file, split="eval", device="cpu", **options) as loader:
+        batches = list(loader)
+    assert [batch.rows for batch in batches] == [3, 3]
+    assert max(int(batch["image_grid_thw"].prod(1).max()) for batch in batches) <= 16384 // 16**2
 
 
 # --- pinned memory, without a device ---

@@ -97,8 +97,8 @@ def config(tmp_path):
 def test_keywords_are_for_both_splits_and_eval_has_its_own(config):
     said = megatron.read_stated(config, {"seed": 3, "index_dir": "now", "keep": 5, "eval.seed": 4, "limits": {"json_depth": 8}})
     assert said.train == {"batch": 8, "layout": "packed", "epochs": 2, "index_dir": "now", "seed": 3, "keep": 5, "limits": {"json_depth": 8}}
-    assert said.evaluation == {"layout": "packed", "batch": 2, "index_dir": "there", "seed": 4, "limits": {"json_depth": 8}}
-    assert said.options == {"seed": 3, "index_dir": "now", "keep": 5, "limits": {"json_depth": 8}, "eval.seed": 4, "eval.limits": {"json_depth": 8}}
+    assert said.evaluation == {"layout": "packed", "batch": 2, "index_dir": "there", "seed": 4, "keep": 5, "limits": {"json_depth": 8}}
+    assert said.options == {"seed": 3, "index_dir": "now", "keep": 5, "limits": {"json_depth": 8}, "eval.seed": 4}
     assert megatron.read_stated({"batch": 4}, {}) == ({"batch": 4}, None, {})
 
 
@@ -152,7 +152,8 @@ def test_what_is_not_supported_is_refused_in_words(name, value, words):
 def test_keep_follows_from_what_the_trainer_holds():
     said = megatron.Stated({}, {}, {})
     assert megatron.keeping(said, 8, 4, 3, True) == {"keep": 8, "eval.keep": 3}
-    assert megatron.keeping(said, 8, 0, 3, False) == {"keep": 3} and megatron.keeping(said, 1, 2, 3, False) == {"keep": 2, "eval.keep": 2}
+    assert megatron.keeping(said, 8, 0, 3, False) == {"keep": 3, "eval.keep": 2} and megatron.keeping(said, 1, 2, 3, False) == {"keep": 2, "eval.keep": 2}
+    assert megatron.keeping(megatron.Stated({}, None, {}), 8, 0, 3, True) == {"keep": 8}
     assert megatron.keeping(megatron.Stated({"keep": 7}, {"keep": 7}, {}), 8, 4, 3, True) == {}
 
 
