@@ -31,7 +31,7 @@ help:
 	@echo 'make demo        install what is missing, build, index and run the sample set'
 	@echo 'make build       install what is missing, build into $(BUILD)/'
 	@echo 'make test        all tests that need only Debian packages and light Python packages'
-	@echo 'make test-all    also sanitizers, the second compiler, CPU levels, faults, the reference software'
+	@echo 'make test-all    also sanitizers, the second compiler, CPU levels, faults, wheels, the reference software, and the three below'
 	@echo 'make test-s3     the S3 client against real servers and against faults by schedule (part of test-all)'
 	@echo 'make test-train  real training on Stoker: torch, Hugging Face, Megatron (part of test-all)'
 	@echo 'make test-ray    engines on a Ray cluster (part of test-all)'

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "command.h"
 
@@ -104,7 +105,9 @@ static int save_image(const invocation *in, const char *id, size_t at, const stk
     snprintf(name, sizeof name, "%s", id);
     for (char *c = name; *c; c++)
         if (*c == '/' || *c == '#' || (unsigned char)*c <= ' ') *c = '-';
-    snprintf(path, sizeof path, "%s/%s.image-%zu.png", flag_of(in, "image-dir"), name, at);
+    const char *const folder = flag_of(in, "image-dir");
+    (void)mkdir(folder, 0777); /* where it cannot be made, the write says so */
+    snprintf(path, sizeof path, "%s/%s.image-%zu.png", folder, name, at);
     if (!write_png(path, image->rgb, image->width_px, image->height_px)) return EXIT_FAILED;
     printf("    written to %s\n", path);
     return EXIT_DONE;
@@ -174,7 +177,7 @@ static int run_show(const invocation *in)
 static const flag show_flags[] = {
     {"record", "N", "the record in line N of the manifest of the first data set"},
     {"ids", NULL, "also list ids, labels and positions, a token a line"},
-    {"image-dir", "DIR", "write each image as the model sees it, as PNG, into this folder"},
+    {"image-dir", "DIR", "write each image as the model sees it, as PNG, into this folder, which is made"},
     {0}};
 
 const command show_command = {

@@ -23,7 +23,7 @@ typedef struct stk_string_map {
     size_t count;
 } stk_string_map;
 
-/* A turn format (interface.md).  Strings are NULL where not given. */
+/* A turn format (docs/templates.md).  Strings are NULL where not given. */
 typedef struct stk_template_role {
     char *before, *after;
     bool train_text, train_after;
@@ -92,7 +92,7 @@ typedef struct stk_options {
     char *pixels;  /* uint8, float32, bfloat16 */
     char *profile; /* hf, pil-11, pil-12, pil-13, pil, qwen-vl-utils */
     stk_set_options set;
-    char *index; /* auto, require, verify */
+    char *index; /* auto, require, verify, stream */
     char *index_dir;
     double errors_unusable, errors_masked;
     char *dead_letter;
@@ -106,7 +106,7 @@ typedef struct stk_options {
     stk_schedule batch_schedule; /* count 0: one batch for all steps */
     int64_t row_tokens, segment_multiple, window;
     char *weights;               /* samples, tokens */
-    char *balance;               /* none, model, model+vision */
+    char *balance;               /* auto, none, model, model+vision */
     char *modality;              /* mixed, aligned */
     bool filler_image;
     char *endpoint, *region, *profile_name; /* of object stores; NULL: the environment and the shared files */

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from . import _core
 from ._batch import Batch, PixelRule, State
+from ._exceptions import CallError, Status
 from ._options import Config, read
 from ._times import Step, Times, share
 
@@ -109,6 +110,8 @@ class Loader:
                  state: str | int | Mapping[str, str] | None = None, fields: Iterable[str] | None = None, readers: int = 1,
                  node_ranks: Iterable[int] | None = None, allow_changes: Iterable[str] = (), progress: Progress | None = None,
                  **options: Any) -> None:
+        if not 0 <= rank < world_size:
+            raise CallError(f"rank {rank} is not in a world of {world_size}", Status.ERR_USAGE)
         self._file, self._pairs = read(config, {"engine": engine, **options})
         self._split, self._rank, self._world = split, rank, world_size
         self._pixel_rule = PixelRule(self._file, self._pairs, split)

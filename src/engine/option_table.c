@@ -1,4 +1,4 @@
-/* option_table.c - the one table of options (interface.md).  All else about options follows from it. */
+/* option_table.c - the one table of options (docs/options.md).  All else about options follows from it. */
 #include "engine/option_table.h"
 
 #include <pthread.h>

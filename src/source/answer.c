@@ -282,7 +282,7 @@ static stk_verdict verdict_by_code(const stk_answer *a)
         {STK_VERDICT_CREDENTIALS, {"SignatureDoesNotMatch", "InvalidAccessKeyId", "AuthFailure", "InvalidTokenId", "InvalidClientTokenId",
                                    "NotSignedUp", "AccountProblem", "AllAccessDisabled"}},
         {STK_VERDICT_REGION, {"PermanentRedirect", "TemporaryRedirect", "Redirect", "IllegalLocationConstraintException"}},
-        {STK_VERDICT_MISSING, {"NoSuchKey", "NoSuchVersion", "KeyTooLongError", "InvalidURI", "XMinioInvalidObjectName"}},
+        {STK_VERDICT_MISSING, {"NoSuchKey", "NoSuchVersion", "KeyTooLongError", "InvalidURI", "XMinioInvalidObjectName", "XMinioInvalidResourceName"}},
         {STK_VERDICT_NO_BUCKET, {"NoSuchBucket"}},
         {STK_VERDICT_ARCHIVED, {"InvalidObjectState"}},
         {STK_VERDICT_CHANGED, {"PreconditionFailed"}},

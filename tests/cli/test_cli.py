@@ -340,13 +340,13 @@ def test_a_sample_is_shown_with_what_is_trained_in_brackets(stoker, config):
 
 
 def test_images_are_written_as_the_model_sees_them(stoker, config, tmp_path):
-    text = stoker("show", config, "--record", 1, "--image-dir", tmp_path).stdout
+    text = stoker("show", config, "--record", 1, "--image-dir", tmp_path / "made").stdout
     width, height = map(int, re.search(r"model sees (\d+) x (\d+)", text).groups())
-    (path,) = tmp_path.iterdir()
+    (path,) = (tmp_path / "made").iterdir()
     head = path.read_bytes()[:24]
     assert head.startswith(b"\x89PNG") and (int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")) == (width, height)
-    done = stoker("show", config, "--record", 1, "--image-dir", tmp_path / "none", status=1)
-    assert "none" in done.stderr
+    done = stoker("show", config, "--record", 1, "--image-dir", tmp_path / "none/deeper", status=1)
+    assert "none/deeper" in done.stderr
 
 
 def test_control_characters_of_the_data_do_not_reach_the_terminal(stoker, sample, config):

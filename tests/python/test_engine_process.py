@@ -196,6 +196,9 @@ def test_what_is_no_name_of_an_engine_is_refused(package, load, run_name, monkey
         load(fields=[3])
     with pytest.raises(package.CallError, match="rank 9 is not in a world of 2"):
         load(0, 2, run=run_name, node_ranks=[0, 9])
+    for rank, world in ((2, 2), (-1, 2), (0, 0)):
+        with pytest.raises(package.CallError, match=f"rank {rank} is not in a world of {world}"):
+            load(rank, world)
     with pytest.raises(package.CallError, match="not among node_ranks"):
         load(0, 2, run=run_name, node_ranks=[1])
 

@@ -74,6 +74,7 @@ static void each_answer_has_its_verdict(void)
         {403, "RequestTimeTooSkewed", STK_VERDICT_CLOCK}, {403, "AccessDenied", STK_VERDICT_DENIED}, {403, NULL, STK_VERDICT_BARE},
         {400, NULL, STK_VERDICT_BARE},                   {403, "SignatureDoesNotMatch", STK_VERDICT_CREDENTIALS},
         {404, "NoSuchKey", STK_VERDICT_MISSING},         {404, "NoSuchBucket", STK_VERDICT_NO_BUCKET}, {404, NULL, STK_VERDICT_MISSING},
+        {400, "KeyTooLongError", STK_VERDICT_MISSING},    {400, "XMinioInvalidResourceName", STK_VERDICT_MISSING},
         {412, NULL, STK_VERDICT_CHANGED},                {416, NULL, STK_VERDICT_PAST_END},        {301, "PermanentRedirect", STK_VERDICT_REGION},
         {307, NULL, STK_VERDICT_REGION},                 {400, "InvalidRequest", STK_VERDICT_FATAL}, {200, NULL, STK_VERDICT_GOOD}};
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
