@@ -337,12 +337,14 @@ static void retire(stk_http *h, stk_exchange *x)
     push(&h->idle, x);
 }
 
-void stk_http_stop(stk_http *h, stk_exchange *x)
+bool stk_http_stop(stk_http *h, stk_exchange *x)
 {
+    const bool new_connection = x->new_connection;
     take_out(&h->running, x);
     x->doomed = true;
     if (h->inside) push(&h->doomed, x);
     else retire(h, x);
+    return new_connection;
 }
 
 static void retire_doomed(stk_http *h)
@@ -523,7 +525,7 @@ void stk_http_close(stk_http **http)
     stk_http *const h = *http;
     *http = NULL;
     if (!h) return;
-    while (h->running) stk_http_stop(h, h->running);
+    while (h->running) (void)stk_http_stop(h, h->running);
     while (h->idle) {
         stk_exchange *const x = h->idle;
         take_out(&h->idle, x);

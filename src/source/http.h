@@ -63,7 +63,7 @@ void stk_http_close(stk_http **http); /* stops what is under way */
 
 /* NULL: no memory, or limit exchanges are under way. */
 stk_exchange *stk_http_start(stk_http *http, const stk_http_ask *ask);
-void stk_http_stop(stk_http *http, stk_exchange *exchange);
+bool stk_http_stop(stk_http *http, stk_exchange *exchange); /* whether it had opened a connection: no end follows that could say so */
 
 /* Wait for input, a wake, or until (of stk_now; STK_FOREVER: without limit), and hand out the events. */
 void stk_http_turn(stk_http *http, stk_ns until);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "schema/place.h"
+#include "source/places.h"
 
 enum { COST_THROTTLE = 5, COST_TRANSIENT = 10, RESTARTS = 3, REDIRECTS = 5, MOVES = 3, DENIALS = 3 };
 
@@ -307,12 +308,13 @@ static void denied(stk_loop *l, stk_piece *p, const stk_answer *a)
                                         [STK_JOB_PUT] = "PutObject"};
     stk_job *const job = p->job;
     const bool reads = job->kind == STK_JOB_GET || job->kind == STK_JOB_LOOK;
+    const stk_places *const read = l->store->config.read;
     if (job->url.kind != STK_URL_S3) { /* what else it says may quote the query, and that is a secret */
         (void)stk_job_fail(l, job, STK_ERR_SYSTEM, EACCES, "the server answers %d: this address may not be read%s", a->status,
                            job->url.query.size_bytes ? "; a presigned URL may have expired" : "");
         return;
     }
-    if (reads && job->peer->readable) {
+    if (reads && (job->peer->readable || (read && stk_places_hold_address(read, job->request->address)))) {
         (void)stk_job_fail(l, job, STK_ERR_SYSTEM, EACCES,
                            "the store says 403 for this object, and others of the bucket may be read: give the right to it (stores say 403 "
                            "also for a missing key, to callers that may not list)");

@@ -91,7 +91,7 @@ void stk_piece_rest(stk_loop *l, stk_piece *p, stk_ns due)
 void stk_attempt_close(stk_loop *l, stk_attempt *attempt)
 {
     stk_piece *const p = attempt->piece;
-    if (attempt->exchange) stk_http_stop(l->http, attempt->exchange);
+    if (attempt->exchange) l->metrics.connections += stk_http_stop(l->http, attempt->exchange);
     for (int i = 0; i < STK_ATTEMPTS; i++)
         if (p->attempt[i] == attempt) p->attempt[i] = NULL;
     p->job->peer->in_flight--;
