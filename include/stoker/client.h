@@ -13,6 +13,12 @@ extern "C" {
 
 typedef struct stk_client stk_client;
 
+enum { STK_RUN_NAME_MAX = 48 };
+
+/* The name of a run: the option `run`, else the launcher's id (torchrun, SLURM), else "".  STK_ERR_USAGE for an option that is no name
+ * (1 to 48 letters, digits, '.', '_' and '-', no dot in front). */
+STK_API STK_MUST_USE stk_status stk_run_name(const stk_options *options, char name[STK_RUN_NAME_MAX + 1], stk_error *err);
+
 /* Which batches a client gets.  world, node_ranks and readers are the same for all clients of a run. */
 typedef struct stk_attach {
     const char *run;            /* names the engine of a job; NULL: the option `run`, else the launcher's id (torchrun, SLURM), else refused */

@@ -124,6 +124,7 @@ typedef struct stk_options {
     char *run;                   /* its name; NULL: the launcher's */
     char *engine;                /* process, inprocess: for bindings to choose by */
     char *positions;             /* auto, plain, mrope */
+    char *placement;             /* local, spread, nodes: of engines on a Ray cluster, for bindings to place by */
     uint64_t stated[4];          /* of `eval`: which rows of the table it states itself; the library's */
 } stk_options;
 

@@ -565,7 +565,25 @@ static int start(PyObject *module)
     return started ? 0 : -1;
 }
 
-static PyMethodDef methods[] = {{"option_table", option_table, METH_NOARGS, NULL}, {"state_at_step", state_at_step, METH_O, NULL}, {0}};
+/* (config, pairs): the run's name or None, and the option `placement`. */
+static PyObject *run_and_placement(PyObject *module, PyObject *arguments)
+{
+    PyObject *config, *pairs, *told = NULL;
+    stk_options options = STK_OPTIONS_INIT;
+    char name[STK_RUN_NAME_MAX + 1];
+    stk_error err;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "OO:run_and_placement", &config, &pairs) || !core_read_options(&options, config, pairs, "train")) return NULL;
+    if (stk_run_name(&options, name, &err) < 0) core_raise(&err);
+    else told = Py_BuildValue("zs", name[0] ? name : NULL, options.placement);
+    stk_options_deinit(&options);
+    return told;
+}
+
+static PyMethodDef methods[] = {{"option_table", option_table, METH_NOARGS, NULL},
+                                {"run_and_placement", run_and_placement, METH_VARARGS, NULL},
+                                {"state_at_step", state_at_step, METH_O, NULL},
+                                {0}};
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, start},
 #if PY_VERSION_HEX >= 0x030c0000

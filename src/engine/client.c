@@ -447,11 +447,11 @@ void stk_client_limit_silence(stk_client *c, stk_ns silence_ns)
 
 static stk_status set_run(stk_client *c, const stk_options *options, const stk_attach *attach, stk_error *err)
 {
-    char launcher[STK_RUN_NAME_MAX + 1];
-    const char *run = attach->run ? attach->run : options->run;
-    if (!run && stk_meeting_launcher_run(launcher)) run = launcher;
-    if (!run) return stk_fail(err, STK_ERR_USAGE, "the run has no name, by which its processes find their engine: set `run`, or start them by torchrun or SLURM");
-    return stk_meeting_find(&c->meeting, run, err);
+    char name[STK_RUN_NAME_MAX + 1];
+    if (attach->run) return stk_meeting_find(&c->meeting, attach->run, err);
+    STK_TRY(stk_run_name(options, name, err));
+    if (!name[0]) return stk_fail(err, STK_ERR_USAGE, "the run has no name, by which its processes find their engine: set `run`, or start them by torchrun or SLURM");
+    return stk_meeting_find(&c->meeting, name, err);
 }
 
 static stk_status write_ranks(stk_client *c, const stk_attach *attach, uint32_t *ranks, stk_error *err)

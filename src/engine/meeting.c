@@ -41,18 +41,35 @@ static const char *environment(const char *name)
     return value && *value ? value : NULL;
 }
 
-bool stk_meeting_launcher_run(char run[STK_RUN_NAME_MAX + 1])
+/* "": there is no launcher.  As far as a name may have its characters. */
+static void launcher_run(char run[STK_RUN_NAME_MAX + 1])
 {
     const char *const torch = environment("TORCHELASTIC_RUN_ID"), *const port = environment("MASTER_PORT");
     const char *const job = environment("SLURM_JOB_ID"), *const step = environment("SLURM_STEP_ID");
-    int length;
+    int length = 0;
+    run[0] = '\0';
     /* torchrun without a rendezvous id says "none" for every job: their ports tell them apart. */
     if (torch) length = snprintf(run, STK_RUN_NAME_MAX + 1, "torch-%.32s-%.8s", torch, port ? port : "0");
     else if (job) length = snprintf(run, STK_RUN_NAME_MAX + 1, "slurm-%.20s-%.12s", job, step ? step : "0");
-    else return false;
     for (int i = 0; i < length && run[i]; i++)
         if (!is_name_char(run[i])) run[i] = '_';
-    return true;
+}
+
+static stk_status check_run_name(const char *run, stk_error *err)
+{
+    if (is_run_name(run)) return STK_OK;
+    return stk_fail(err, STK_ERR_USAGE, "\"%.80s\" cannot name a run: 1 to %d letters, digits, '.', '_' and '-', no dot in front", run, STK_RUN_NAME_MAX);
+}
+
+stk_status stk_run_name(const stk_options *options, char name[STK_RUN_NAME_MAX + 1], stk_error *err)
+{
+    if (!options->run) {
+        launcher_run(name);
+        return STK_OK;
+    }
+    STK_TRY(check_run_name(options->run, err));
+    snprintf(name, STK_RUN_NAME_MAX + 1, "%s", options->run);
+    return STK_OK;
 }
 
 /* Schedulers hand on the variable of the machine that a job was sent from, and on this one nobody has made the folder. */
@@ -76,9 +93,7 @@ static stk_status check_folder(const char *folder, stk_error *err)
 
 stk_status stk_meeting_find(stk_meeting *meeting, const char *run, stk_error *err)
 {
-    if (!is_run_name(run))
-        return stk_fail(err, STK_ERR_USAGE, "\"%.80s\" cannot name a run: 1 to %d letters, digits, '.', '_' and '-', no dot in front", run,
-                        STK_RUN_NAME_MAX);
+    STK_TRY(check_run_name(run, err));
     const char *const runtime = runtime_folder();
     stk_meeting m = {0};
     const int length = runtime ? snprintf(m.folder, sizeof m.folder, "%s/stoker", runtime)

@@ -11,9 +11,9 @@
 
 #include <stdbool.h>
 
-#include "base/error.h"
+#include <stoker/client.h>
 
-enum { STK_RUN_NAME_MAX = 48 };
+#include "base/error.h"
 
 typedef struct stk_meeting {
     char run[STK_RUN_NAME_MAX + 1];
@@ -23,9 +23,6 @@ typedef struct stk_meeting {
 /* Find the places of a run and make the folder.  STK_ERR_USAGE for a name that is none (letters, digits, . _ -), STK_ERR_SYSTEM
  * for a folder that is not ours alone. */
 stk_status stk_meeting_find(stk_meeting *meeting, const char *run, stk_error *err) STK_MUST_USE;
-
-/* The name of a run from the launcher's environment (torchrun, SLURM), as far as a name may have its characters.  False: there is none. */
-bool stk_meeting_launcher_run(char run[STK_RUN_NAME_MAX + 1]);
 
 /* Take the lock, waiting for it until the deadline (STK_ERR_TIMEOUT; 0: not at all, which is STK_AGAIN). *fd is for stk_meeting_unlock. */
 stk_status stk_meeting_lock(const stk_meeting *meeting, stk_ns deadline, int *fd, stk_error *err) STK_MUST_USE;

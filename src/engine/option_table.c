@@ -77,6 +77,7 @@ static const stk_option_row rows[] = {
     {{"workers", "workers", "auto", "", 1, 1024, NOT_S, WHOLE_RUN, "threads that make; auto: one a CPU; inline: none, all in next"}, STK_KIND_WORKERS, TOP(workers)},
     {{"engine", "choice", "process", "process | inprocess", 0, 0, NOT_S, WHOLE_RUN, "where batches are made for a trainer: in a process of a machine and run, or on threads of the trainer's own, for debugging (docs/engine-process.md)"}, STK_KIND_CHOICE, TOP(engine)},
     {{"run", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "name of the run, which its processes find their engine by; default: the launcher's (torchrun, SLURM)"}, STK_KIND_STRING, TOP(run)},
+    {{"placement", "choice", "local", "local | spread | nodes", 0, 0, NOT_S, WHOLE_RUN, "where engines on a Ray cluster are: one on each rank's node, one on each node, or on nodes that stoker.ray.Loader is given (docs/ray.md)"}, STK_KIND_CHOICE, TOP(placement)},
     {{"nice", "int", "0", "", 0, 19, NOT_S, WHOLE_RUN, "how far the threads of the engine process stand back behind others"}, STK_KIND_INT, TOP(nice)},
     {{"cpus", "string", "", "", 0, 0, NOT_S, WHOLE_RUN, "CPUs that the engine process may use, as 8-15,20; default: those of the process that starts it"}, STK_KIND_STRING, TOP(cpus)},
     {{"prefetch", "int", "auto", "", 1, 4096, NOT_S, WHOLE_RUN, "ready micro-batches a rank"}, STK_KIND_INT, TOP(prefetch)},
@@ -110,7 +111,7 @@ enum { ROW_COUNT = sizeof rows / sizeof *rows };
 _Static_assert(ROW_COUNT <= 8 * sizeof ((stk_options *)0)->stated, "a bit for each row");
 
 /* Names of the design that a later release brings. */
-static const char *const later[] = {"video_text", "placement"};
+static const char *const later[] = {"video_text"};
 
 bool stk_option_allows(const stk_option *option, const char *value)
 {

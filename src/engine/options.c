@@ -475,7 +475,7 @@ void stk_options_deinit(stk_options *options)
                              options->index_dir, options->dead_letter, options->weights,
                              options->balance,   options->modality,   options->endpoint, options->region,
                              options->profile_name, options->requester_pays, options->ca, options->addressing,
-                             options->cache_path, options->cpus,   options->run,      options->engine,   options->positions};
+                             options->cache_path, options->cpus,   options->run,      options->engine,   options->positions, options->placement};
     for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) stk_free(strings[i]);
     *options = (stk_options)STK_OPTIONS_INIT;
 }

@@ -105,7 +105,7 @@ def test_every_option_of_the_table_is_a_flag(stoker, config):
     (["run", "CONFIG", "--set", "btach=4"], "did you mean batch"),
     (["run", "CONFIG", "--set", "data.none.labels=last"], "no data set"),
     (["run", "CONFIG", "--batch", "0"], "out of range"),
-    (["run", "CONFIG", "--set", "placement=spread"], "not in this release"),
+    (["run", "CONFIG", "--set", "placement=near"], "placement"),
     (["run", "CONFIG", "--row-tokens", "0"], "row_tokens"),
     (["run", "CONFIG", "--micro-batch", "5"], "micro_batch"),
     (["run", "CONFIG", "--memory", "1MiB"], "memory"),

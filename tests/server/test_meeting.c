@@ -43,16 +43,31 @@ static void expect_launcher(const char *torch, const char *port, const char *job
     stk_meeting meeting;
     stk_error err;
     setup();
-    CHECK_INT(stk_meeting_launcher_run(run), name != NULL);
-    if (!name) return;
+    CHECK_OK(stk_run_name(&(stk_options)STK_OPTIONS_INIT, run, &err), err);
     CHECK_STR(run, name);
-    CHECK_OK(stk_meeting_find(&meeting, run, &err), err);
+    if (*name) CHECK_OK(stk_meeting_find(&meeting, run, &err), err);
+}
+
+static void the_option_names_a_run_whatever_the_launcher_says(void)
+{
+    stk_options options = STK_OPTIONS_INIT;
+    char run[STK_RUN_NAME_MAX + 1];
+    stk_error err;
+    setup();
+    setenv("SLURM_JOB_ID", "4711", 1);
+    CHECK_OK(stk_options_set(&options, "run", "mine", &err), err);
+    CHECK_OK(stk_run_name(&options, run, &err), err);
+    CHECK_STR(run, "mine");
+    CHECK_OK(stk_options_set(&options, "run", "a/b", &err), err);
+    CHECK(stk_run_name(&options, run, &err) == STK_ERR_USAGE);
+    CHECK_HAS(err.message, "\"a/b\" cannot name a run");
+    stk_options_deinit(&options);
 }
 
 static void launchers_name_their_runs(void)
 {
-    expect_launcher(NULL, "29500", NULL, "1", NULL);
-    expect_launcher("", NULL, "", NULL, NULL);
+    expect_launcher(NULL, "29500", NULL, "1", "");
+    expect_launcher("", NULL, "", NULL, "");
     expect_launcher("none", "29500", NULL, NULL, "torch-none-29500");
     expect_launcher("none", "29501", "77", "0", "torch-none-29501"); /* torchrun in a job of SLURM */
     expect_launcher("a/b c:../", NULL, NULL, NULL, "torch-a_b_c_.._-0");
@@ -116,6 +131,6 @@ static void one_process_starts_an_engine_at_a_time(void)
 
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(names_of_runs_are_names_of_files), TEST(launchers_name_their_runs), TEST(the_folder_is_of_this_user_alone),
+    TEST_MAIN(argc, argv, TEST(names_of_runs_are_names_of_files), TEST(launchers_name_their_runs), TEST(the_option_names_a_run_whatever_the_launcher_says), TEST(the_folder_is_of_this_user_alone),
               TEST(one_process_starts_an_engine_at_a_time));
 }
