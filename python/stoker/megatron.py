@@ -21,7 +21,6 @@ import math
 import os
 import pathlib
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import torch as pytorch
 
-from . import _loader, torch
+from . import _core, _loader, torch
 from ._agree import differences, items_of
 from ._batch import Batch as Views, State
 from ._options import Config
@@ -70,13 +69,6 @@ def _gather(value: Any) -> list[Any]:
     return said
 
 
-def _machine() -> str:
-    try:
-        return socket.gethostname() + pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-    except OSError:
-        return socket.gethostname()
-
-
 def find_place(rank: int, world_size: int, loaders: int, run: str | None = None, by_machine: bool = True) -> Place:
     """Where this process stands.  All processes of the job call it.
 
@@ -93,16 +85,16 @@ def find_place(rank: int, world_size: int, loaders: int, run: str | None = None,
         are anywhere, and serve all.
     """
     made_up = f"megatron-{os.getpid()}-{time.monotonic_ns():x}"
-    said = _gather((_machine(), rank, loaders, made_up))
+    said = _gather((torch.machine(), rank, loaders, made_up))
     here = collections.Counter[int]()
     for machine, its_rank, its_loaders, _ in said:
-        if machine == _machine() and its_loaders:
+        if machine == torch.machine() and its_loaders:
             here[its_rank] += its_loaders
     ranks = sorted(here)
     if not loaders:
         return Place(rank, world_size, 0, tuple(ranks), run)
     if len(set(here.values())) == 1 or not by_machine:
-        launched = any(os.environ.get(name) for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"))
+        launched = _core.run_and_placement(None, [])[0] is not None
         return Place(rank, world_size, max(here.values()), tuple(ranks), run or (None if launched else said[0][3]))
     return Place(rank, world_size, here[rank], (rank,), f"{run or said[0][3]}-{rank}")
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import pathlib
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -175,16 +176,24 @@ class Ring:
 
 # --- the loader ---
 
+def machine() -> str:
+    """What tells machines apart: two may have one host name, and the containers of one have their own."""
+    try:
+        return socket.gethostname() + pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:
+        return socket.gethostname()
+
+
 def ranks(group: Any = None) -> dict[str, Any]:
     """Which of how many processes this is, as ``torch.distributed`` has it: ``rank``, ``world_size`` and ``node_ranks`` of a loader.
 
     All processes of the group call it: the data-parallel ranks; None: all there are.  Without a process group, a single one."""
     if not (dist.is_available() and dist.is_initialized()):
         return {"rank": 0, "world_size": 1}
-    hosts: list[str] = [""] * dist.get_world_size(group)
-    dist.all_gather_object(hosts, socket.gethostname(), group)
+    machines: list[str] = [""] * dist.get_world_size(group)
+    dist.all_gather_object(machines, machine(), group)
     rank = dist.get_rank(group)
-    return {"rank": rank, "world_size": len(hosts), "node_ranks": [other for other, host in enumerate(hosts) if host == hosts[rank]]}
+    return {"rank": rank, "world_size": len(machines), "node_ranks": [other for other, its in enumerate(machines) if its == machines[rank]]}
 
 
 class Loader(_loader.Loader):

@@ -28,7 +28,7 @@ def places(monkeypatch, processes, run=None, launched=False, **more):
         monkeypatch.setenv("SLURM_JOB_ID", "17")
     found = []
     for machine, rank, loaders in processes:
-        monkeypatch.setattr(megatron, "_machine", lambda machine=machine: machine)
+        monkeypatch.setattr(megatron.torch, "machine", lambda machine=machine: machine)
         monkeypatch.setattr(megatron, "_gather", lambda value: [(*each, f"name-{number}") for number, each in enumerate(processes)])
         found.append(megatron.find_place(rank, 4, loaders, run, **more))
     return found
