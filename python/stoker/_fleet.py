@@ -11,7 +11,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
-import logging
 import os
 import threading
 import time
@@ -36,7 +35,6 @@ MIB = 1 << 20
 
 Placement = Literal["local", "spread", "nodes"]
 Pairs = list[tuple[str, str]]
-logger = logging.getLogger("stoker")
 
 
 class Setting(NamedTuple):
@@ -93,6 +91,29 @@ def stand_up() -> int:
     return os.getpriority(os.PRIO_PROCESS, 0)
 
 
+def hindrances(node: str, nice: int, store_bytes: float, shm_bytes: float) -> tuple[str, ...]:
+    """What of a node slows its engine down, in words that say what to do."""
+    words = []
+    if nice > 0:
+        words.append(f"the engine of node {node[:12]} runs with niceness {nice}, behind everything else there: start its raylet with RAY_worker_niceness=0")
+    if shm_bytes < store_bytes:
+        words.append(f"/dev/shm of node {node[:12]} has {int(shm_bytes) // MIB} MiB, and its object store {int(store_bytes) // MIB} MiB, which Ray therefore "
+                     "keeps on disk: make it larger (of a container: --shm-size), or lower --object-store-memory")
+    return tuple(words)
+
+
+def _store_bytes(node_id: str) -> float:
+    return next((float(node["Resources"].get("object_store_memory", 0)) for node in ray.nodes() if node["NodeID"] == node_id), 0.0)
+
+
+def _shm_bytes() -> float:
+    try:
+        shm = os.statvfs("/dev/shm")
+    except OSError:
+        return 0.0
+    return float(shm.f_blocks * shm.f_frsize)
+
+
 # --- an engine ---
 
 class Engine:
@@ -108,11 +129,9 @@ class Engine:
         self._words = "for an engine to open its data"
         self._nice = stand_up()
         self._node = ray.get_runtime_context().get_node_id()
+        self._notes = hindrances(self._node, self._nice, _store_bytes(self._node), _shm_bytes())
         self._made = self._bytes = 0
         self._store: dict[str, int] = {}
-        if self._nice > 0:
-            logger.warning("stoker: engines run with niceness %d on this node, behind everything else: start its raylet with "
-                           "RAY_worker_niceness=0", self._nice)
         name_command()
         threading.Thread(target=self._look, daemon=True).start()
         threading.Thread(target=self._open, args=("train",), daemon=True).start()
@@ -163,7 +182,7 @@ class Engine:
         with self._lock:
             self._made += 1
             self._bytes += array.nbytes
-        return words, array, {"at_s": time.time(), "disk_bytes": put_on_disk(self._store), "node": self._node}
+        return words, array, {"at_s": time.time(), "disk_bytes": put_on_disk(self._store), "node": self._node, "notes": self._notes}
 
     def label(self, split: str, setting: Setting) -> tuple[bytes | None, str]:
         """The label of a run's parcels; None while the engine opens, and for what it waits."""

@@ -52,17 +52,13 @@ def connect(address: str | None = None) -> None:
         raise CallError(f"cannot join a Ray cluster: {fix}: {str(error)[:300]}", Status.ERR_SYSTEM) from error
 
 
-def _run_name(run: str | None, pairs: Iterable[tuple[str, str]], world: int) -> str:
-    launcher = os.environ.get("TORCHELASTIC_RUN_ID")
-    named = run or next((value.strip('"') for name, value in pairs if name == "run"), None)
-    named = named or (launcher if launcher and launcher != "none" else None) or os.environ.get("SLURM_JOB_ID")
-    if not named and world > 1 and ray.get_runtime_context().worker.mode != ray.SCRIPT_MODE:
-        named = f"job-{ray.get_runtime_context().get_job_id()}"  # the same for all workers of a Ray job
-    if named:
-        return named
-    if world > 1:
-        raise CallError("the run has no name, by which its ranks find their engines: set `run`", Status.ERR_USAGE)
-    return _loader.own_name()
+def _made_up_name(world: int) -> str:
+    """Of a run that neither an option nor a launcher names."""
+    if world == 1:
+        return _loader.own_name()
+    if ray.get_runtime_context().worker.mode != ray.SCRIPT_MODE:
+        return f"job-{ray.get_runtime_context().get_job_id()}"  # the same for all workers of a Ray job
+    raise CallError("the run has no name, by which its ranks find their engines: set `run`", Status.ERR_USAGE)
 
 
 def _ranks_here(node_ranks: Iterable[int] | None, world: int) -> int:
@@ -110,8 +106,9 @@ class _Calls:
         self._last = ""  # failure of a call
         self._cores: dict[str, Any] = {}  # figures of each engine, when it told them last
         self.closed = False
-        self.counts: dict[str, Any] = {"calls": 0, "asked_again": 0, "received_bytes": 0, "arrival_s": 0.0, "get_s": 0.0, "pulled_bytes": 0,
-                                       "pull_s": 0.0, "spilled_bytes": 0}
+        self._links: dict[str, dict[str, float]] = {}  # what came from other nodes, by theirs
+        self._noted: set[str] = set()
+        self.counts: dict[str, Any] = {"calls": 0, "asked_again": 0, "received_bytes": 0, "arrival_s": 0.0, "get_s": 0.0, "spilled_bytes": 0}
         self._here = ray.get_runtime_context().get_node_id()
         with self._changed:
             self._fill()
@@ -220,9 +217,11 @@ class _Calls:
         self.counts["arrival_s"] += arrival_s
         self.counts["received_bytes"] += size
         if said["node"] != self._here:
-            self.counts["pulled_bytes"] += size
-            self.counts["pull_s"] += arrival_s
+            link = self._links.setdefault(said["node"], {"bytes": 0, "pull_s": 0.0})
+            link["bytes"] += size
+            link["pull_s"] += arrival_s
         self._note_disk(said["node"], said["disk_bytes"])
+        self._warn(said["notes"])
         with self._changed:
             call.value, call.ref = (words, memory), None
             self._changed.notify_all()
@@ -250,6 +249,13 @@ class _Calls:
             self._end(SetupError(words, Status.ERR_BUDGET))
         else:
             warnings.warn(words, RuntimeWarning, stacklevel=1)
+
+    def _warn(self, notes: Iterable[str]) -> None:
+        """Once of each thing that slows engines down on some node."""
+        for note in notes:
+            if note not in self._noted:
+                self._noted.add(note)
+                warnings.warn(note, RuntimeWarning, stacklevel=1)
 
     # --- the reader ---
 
@@ -304,7 +310,7 @@ class _Calls:
         self._cores.update({name: core for name, told in engines.items() if (core := told.pop("core"))})
         if not self._cores:
             raise WaitError("no engine of the run told its figures in 5 s: look at `ray status`", Status.ERR_TIMEOUT)
-        return {**add_up([*self._cores.values()]), "ray": {**self.counts, "outstanding": self._outstanding, "engines": engines, "store": self._store}}
+        return {**add_up([*self._cores.values()]), "ray": {**self.counts, "links": {node: dict(link) for node, link in list(self._links.items())}, "outstanding": self._outstanding, "engines": engines, "store": self._store}}
 
     def close(self) -> None:
         """What was asked for is not wanted any more; batches stay."""
@@ -343,8 +349,8 @@ class Loader(_loader.Loader):
         As ``stoker.Loader``; each of a rank's ``readers`` owns what it is given.
         A configuration that is a file has to be under the same path on the nodes that make batches, and so have
         its data.  ``workers``, ``memory``, ``prefetch`` and ``fetch_ahead`` are those of each engine.
-    placement : {"local", "spread", "nodes"}
-        Where engines are: "local": one on the node of each rank, so that no batch crosses the network; "spread": one on each node of
+    placement : {"local", "spread", "nodes"} or None
+        Where engines are; None: as the option ``placement`` says.  "local": one on the node of each rank, so that no batch crosses the network; "spread": one on each node of
         the cluster that has the CPUs (or on ``engines`` of them), and all make batches of all ranks; "nodes": on ``nodes``.
     nodes : sequence of str or None
         Ids or addresses of nodes; the same on all ranks.
@@ -377,13 +383,13 @@ class Loader(_loader.Loader):
     def __init__(self, config: Config, rank: int = 0, world_size: int = 1, *, split: Literal["train", "eval"] = "train", run: str | None = None,
                  state: str | int | Mapping[str, str] | None = None, fields: Iterable[str] | None = None, readers: int = 1,
                  node_ranks: Iterable[int] | None = None, allow_changes: Iterable[str] = (), progress: _loader.Progress | None = None,
-                 placement: Placement = "local", nodes: Sequence[str] | None = None, engines: int | None = None, num_cpus: float | None = None,
+                 placement: Placement | None = None, nodes: Sequence[str] | None = None, engines: int | None = None, num_cpus: float | None = None,
                  outstanding: int | None = None, store_share: float = 0.5, late: float = 30.0, on_spill: Literal["error", "warn"] = "error", detached: bool = False,
                  start_timeout: float = 120.0, address: str | None = None, **options: Any) -> None:
         if not 0 <= rank < world_size:
             raise CallError(f"rank {rank} is not in a world of {world_size}", Status.ERR_USAGE)
         connect(address)
-        self._file, self._pairs = read(config, options)
+        self._file, self._pairs = read(config, {"run": run, **options})
         if isinstance(self._file, str):
             self._file = os.path.abspath(self._file)
         self._split, self._rank, self._world, self._progress = split, rank, world_size, progress
@@ -391,16 +397,23 @@ class Loader(_loader.Loader):
         self._fields = None if fields is None else tuple(fields)
         self._late, self._on_spill = late, on_spill
         cpus = num_cpus if num_cpus is not None else options["workers"] if isinstance(options.get("workers"), int) else 1
-        self._fleet = Fleet(_run_name(run, self._pairs, world_size), Setting(self._file, self._pairs, world_size), placement, nodes, engines,
+        named, placed = _core.run_and_placement(self._file, self._pairs)
+        self._placement = placement or placed
+        self._fleet = Fleet(named or _made_up_name(world_size), Setting(self._file, self._pairs, world_size), self._placement, nodes, engines,
                             cpus, detached, start_timeout)
         self._opener = _core.Opener(self._fleet.label(split, progress), self._fields, Batch)
         here = _ranks_here(node_ranks, world_size) * readers
         self._stores = {node["NodeID"]: float(node["Resources"].get("object_store_memory", 0)) for node in ray.nodes() if node["Alive"]}
-        each = here if placement == "local" else world_size * readers / len(self._fleet.members)
+        each = here if self._placement == "local" else world_size * readers / len(self._fleet.members)
         self._outstanding = self._credits(here, each, outstanding, store_share)
         self._open(_loader.state_text(state), allow_changes)
         self._fleet.keep()
         _loader._open_loaders.add(self)
+
+    @property
+    def run(self) -> str:
+        """The name of the run, by which its ranks find their engines, and ``stop`` ends them."""
+        return self._fleet.run
 
     def _credits(self, ranks_here: int, ranks_each: float, wanted: int | None, share: float) -> int:
         """Calls under way, so that what they return fits into the given part of the stores: of this node, where the trainers' own batches

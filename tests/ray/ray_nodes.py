@@ -1,4 +1,10 @@
 """Clusters of several nodes on this machine, and ranks that run on them."""
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+
 MIB = 1 << 20
 WORLD, STEPS = 4, 100
 # What finds a lost node in seconds.
@@ -8,10 +14,10 @@ FAST = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "he
 class Nodes:
     """A cluster: a head, and nodes beside it."""
 
-    def __init__(self, count, store=120 * MIB, cpus=2, system=None):
+    def __init__(self, count, store=120 * MIB, cpus=2, system=None, **more):
         from ray.cluster_utils import Cluster
         self.store, self.cpus = store, cpus
-        head = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": store}
+        head = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": store, **more}
         if system:
             head["_system_config"] = system
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -28,6 +34,12 @@ class Nodes:
         import ray
         ray.shutdown()
         self.cluster.shutdown()
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
 
 
 class Rank:
@@ -88,3 +100,12 @@ def node_ids():
     import ray
     here = ray.get_runtime_context().get_node_id()
     return here, [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
+
+
+def end_session(leader):
+    """Of the cluster that the process started nothing stays."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            pid, rest = stat.parent.name, stat.read_text().rpartition(")")[2].split()
+            if int(rest[3]) == leader:
+                os.kill(int(pid), signal.SIGKILL)

@@ -1,10 +1,6 @@
 """Whatever is killed, stopped or full: the same stream, or an error that says what to do, and no wait without an end."""
-import contextlib
 import os
-import pathlib
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -101,41 +97,3 @@ def test_a_wait_has_an_end_that_says_for_what(load):
                 pass
     finally:
         os.kill(pid, signal.SIGCONT)
-
-
-def end_session(leader):
-    """Of the cluster that the process started nothing stays."""
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            pid, rest = stat.parent.name, stat.read_text().rpartition(")")[2].split()
-            if int(rest[3]) == leader:
-                os.kill(int(pid), signal.SIGKILL)
-
-
-LOSES_ITS_HEAD = """
-import sys, time
-sys.path.insert(0, sys.argv[2])
-import ray_nodes, stoker, stoker.ray
-nodes = ray_nodes.Nodes(2)
-nodes.join()
-loader = stoker.ray.Loader(sys.argv[1], 0, 1, run="head", batch=1, epochs=100000, memory="128MiB", max_pixels=16384, min_pixels=4096, timeout=5,
-                           index_dir=sys.argv[3], placement="nodes", nodes=[nodes.nodes[0].node_id])
-next(loader)
-print("begun", flush=True)
-nodes.cluster.head_node.kill_gcs_server()
-nodes.cluster.head_node.kill_raylet()
-for batch in loader:
-    pass
-"""
-
-
-def test_without_its_head_a_rank_ends_with_an_error(config, index_dir, source):
-    """Ray ends the process itself, or next() does: whichever finds out first."""
-    rank = subprocess.Popen([sys.executable, "-c", LOSES_ITS_HEAD, config, source / "tests/ray", index_dir], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, start_new_session=True,
-                            env={**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "3"})
-    try:
-        said, errors = rank.communicate(timeout=150)
-    finally:
-        end_session(rank.pid)
-    assert "begun" in said and rank.returncode != 0 and errors, errors

@@ -52,20 +52,25 @@ import stoker.ray
 options = json.loads(sys.argv[2])
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 with stoker.ray.Loader(sys.argv[1], rank, world, **options) as loader:
-    print(json.dumps([batch.digest().hex() for _, batch in zip(range(20), loader)]))
+    told = [loader.run, [batch.digest().hex() for _, batch in zip(range(20), loader)]]
+with open(f"{sys.argv[3]}/{rank}.json", "w", encoding="utf-8") as file:
+    json.dump(told, file)
 """
 
 
-def test_ranks_that_torchrun_started(config, small, whole, cluster):
+def test_ranks_that_torchrun_started(config, small, whole, cluster, tmp_path):
+    """Each joins the cluster by itself; the launcher's id is the run's name."""
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(TORCHRUN, encoding="utf-8")
     options = json.dumps({**small, "index_dir": str(small["index_dir"]), "detached": True})
-    environment = {**os.environ, "RAY_ADDRESS": cluster.cluster.address, "WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD),
-                   "TORCHELASTIC_RUN_ID": "job-7"}
-    ranks = [subprocess.Popen([sys.executable, "-c", TORCHRUN, config, options], env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
-             for rank in range(WORLD)]
-    said = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert all(rank.returncode == 0 for rank in ranks)
-    assert [json.loads(line) for line in said] == [[digest.hex() for digest, _ in rank[:20]] for rank in whole]
-    assert stoker.ray.stop("job-7") == 1
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={WORLD}", "--rdzv-backend=c10d",
+                           "--rdzv-endpoint=127.0.0.1:0", "--rdzv-id=job-7", tmp_path / "train.py", config, options, tmp_path],
+                          env={**os.environ, "RAY_ADDRESS": cluster.cluster.address}, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(WORLD)]
+    assert [digests for _, digests in told] == [[digest.hex() for digest, _ in rank[:20]] for rank in whole]
+    (run,) = {run for run, _ in told}
+    assert run.startswith("torch-job-7-") and stoker.ray.stop(run) == 1
 
 
 def test_a_process_that_finds_no_cluster_is_told(config, small):

@@ -1,4 +1,6 @@
 """Batches from a cluster are those of one machine, whoever makes them, and only references go another way than to who reads them."""
+import re
+import shutil
 import time
 
 import numpy as np
@@ -24,10 +26,30 @@ def test_any_number_of_engines_makes_the_same_stream(load, whole, engines):
     with pytest.raises(StopIteration):
         next(loaders[0])
     counts = loaders[0].metrics()["ray"]
-    assert engines == 1 or 0 < counts["pulled_bytes"] <= counts["received_bytes"]
-    told = counts["engines"]
+    told, here = counts["engines"], node_ids()[0]
+    assert set(counts["links"]) == {engine["node"] for engine in told.values()} - {here}
+    assert all(link["bytes"] > 0 for link in counts["links"].values())
+    assert sum(link["bytes"] for link in counts["links"].values()) <= counts["received_bytes"]
     assert len(told) == engines and len({engine["node"] for engine in told.values()}) == engines
     assert all(engine["made"] > 0 for engine in told.values()) and sum(engine["made"] for engine in told.values()) == WORLD * STEPS
+
+
+def test_the_configuration_says_where_engines_are(config, small, whole, tmp_path):
+    shutil.copytree(config.parent, tmp_path / "set")
+    with open(tmp_path / "set/stoker.yaml", "a", encoding="utf-8") as file:
+        file.write("\nplacement: spread\nrun: configured\n")
+    with stoker.ray.Loader(tmp_path / "set/stoker.yaml", 1, WORLD, **small) as loader:
+        assert loader.run == "configured" and read([loader], 6) == [whole[1][:6]]
+        assert len({engine["node"] for engine in loader.metrics()["ray"]["engines"].values()}) == 3
+    assert stoker.ray.stop("configured") == 3
+
+
+def test_the_first_batches_are_made_while_the_trainer_sets_up(load):
+    loader, end = load(0, run="cold"), time.monotonic() + 60
+    while not (told := loader.metrics()["ray"])["received_bytes"]:
+        assert time.monotonic() < end, told
+        time.sleep(0.1)
+    assert next(iter(told["engines"].values()))["made"] > 0
 
 
 def test_no_tensor_goes_through_the_driver(config, small):
@@ -121,7 +143,6 @@ def test_siblings_get_what_was_made_once_and_only_the_fields_they_want(load):
 
 def test_training_and_evaluation_and_tensors(config, small, tmp_path):
     torch = pytest.importorskip("torch")
-    import shutil
     import stoker.torch
 
     class Loader(stoker.torch.Loader, stoker.ray.Loader):
@@ -153,9 +174,11 @@ def test_what_does_not_fit_together_is_refused(load, config, small):
                          ({"placement": "spread", "engines": 9}, "9 engines"), ({"placement": "spread", "num_cpus": 64}, "num_cpus=64"),
                          ({"outstanding": 4000}, "--object-store-memory="), ({"placement": "local", "num_cpus": 64, "start_timeout": 2}, "num_cpus=64")):
         with pytest.raises(stoker.Error, match=words):
-            load(**{"run": f"refused-{sorted(wrong.items())[0][1]}".replace("[", "").replace("'", ""), **wrong})
+            load(**{"run": re.sub(r"\W", "", f"refused{sorted(wrong.items())[0][1]}"), **wrong})
     with pytest.raises(stoker.Error, match="`run`"):
         load(run=None)
+    with pytest.raises(stoker.CallError, match="cannot name a run"):
+        load(run="a/b")
     with pytest.raises(stoker.SetupError, match="no_such_option"):
         load(run="option", no_such_option=1)
     with pytest.raises(TimeoutError):
