@@ -302,8 +302,8 @@ def main() -> int:
     from transformers import AutoProcessor
     parser = argparse.ArgumentParser(prog="python -m stoker.hf", description="Does Stoker make what the checkpoint's own processor makes?")
     parser.add_argument("verb", choices=["check"])
-    parser.add_argument("config")
-    parser.add_argument("--samples", type=int, default=8, metavar="N")
+    parser.add_argument("config", help="Stoker's configuration file")
+    parser.add_argument("--samples", type=int, default=8, metavar="N", help="the first N of the run (8)")
     parser.add_argument("--images", choices=["path", "pil"], default="path", help="as transformers loads a path, or as Pillow opens a file")
     parser.add_argument("--processor", metavar="FOLDER", help="default: the configuration's model")
     given = parser.parse_args()
