@@ -56,7 +56,7 @@ typedef struct stk_set_options {
 } stk_set_options;
 
 typedef struct stk_data_options {
-    char *name; /* default: the file's name without its ending */
+    char *name; /* default: the last part of the first path, without its ending */
     stk_string_list path;
     char *format;     /* NULL: detected; llava, openai, ms-swift, sharegpt */
     char *media_root; /* NULL: the manifest's folder */
