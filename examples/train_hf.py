@@ -15,7 +15,7 @@ import stoker.hf
 SAMPLE = pathlib.Path(__file__).resolve().parent / "sample/stoker.yaml"
 
 
-class StokerTrainer(stoker.hf.TrainerMixin, Trainer):
+class StokerTrainer(stoker.hf.TrainerMixin, Trainer):  # type: ignore[misc]
     """The trainer of before, with other data."""
 
 
