@@ -10,15 +10,15 @@ from ._loader import Progress
 from ._options import Config, read
 
 
-def index(config: Config, *, exclude: Iterable[str | os.PathLike[str]] = (), include_all: bool = False,
-          progress: Progress | None = None, **options: Any) -> dict[str, Any]:
+def index(config: Config, *, split: Literal["train", "eval"] = "train", exclude: Iterable[str | os.PathLike[str]] = (),
+          include_all: bool = False, progress: Progress | None = None, **options: Any) -> dict[str, Any]:
     """Collect the facts of all records and media, and list what is unusable and why: ``stoker index --json``.
 
     Goes on where an interrupted build stopped, and reads only what has changed since.
 
     Parameters
     ----------
-    config, **options
+    config, split, **options
         As of ``stoker.Loader``.  ``index="verify"`` decodes every medium once.
     exclude : iterable of paths
         Lists of records to leave out for good: ids (SET/ID, SET#LINE), or dead letters.
@@ -33,7 +33,7 @@ def index(config: Config, *, exclude: Iterable[str | os.PathLike[str]] = (), inc
         ``sets``, one dict a data set; its ``refusal`` is None if a run would start.
     """
     file, pairs = read(config, options)
-    return {"schema": 2, "sets": _core.index(file, pairs, "train", list(exclude), include_all, progress)}
+    return {"schema": 2, "sets": _core.index(file, pairs, split, list(exclude), include_all, progress)}
 
 
 def plan(config: Config, world_size: int = 1, *, split: Literal["train", "eval"] = "train", progress: Progress | None = None,

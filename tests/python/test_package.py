@@ -70,6 +70,16 @@ def test_index_says_what_the_command_says(package, stoker, config, tmp_path):
     assert package.index(faulty, index_dir=tmp_path / "2") == json.loads(stoker("index", faulty, "--index-dir", tmp_path / "2", "--json").stdout)
 
 
+def test_index_and_plan_are_of_a_split(package, copy_sample, tmp_path):
+    """Of `eval` with ten records, both tell of these."""
+    config = copy_sample(tmp_path) / "stoker.yaml"
+    config.write_text(config.read_text() + "\neval:\n  data: [{name: val, path: train.jsonl, first: 10}]\n")
+    [told] = package.index(config, split="eval")["sets"]
+    assert told["name"] == "val" and told["not_selected"] == told["usable"] - 10
+    assert package.plan(config, split="eval")["samples"] == 10
+    assert [told["name"] for told in package.index(config)["sets"]] == ["sample"]
+
+
 def test_index_leaves_records_out(package, config, tmp_path):
     out = tmp_path / "out.txt"
     out.write_text("sample/harbour-1\n")
