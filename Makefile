@@ -149,10 +149,12 @@ test-train: build
 	OMP_NUM_THREADS=1 STK_BUILD=$(abspath $(BUILD)) $(TRAIN) -m pytest -q -p no:cacheprovider tests/train
 	OMP_NUM_THREADS=1 STK_BUILD=$(abspath $(BUILD)) .venv-bridge/bin/python -m pytest -q -p no:cacheprovider tests/bridge
 
-# Clusters of several nodes on this machine; tests/ray.
+# Clusters of several nodes on this machine; tests/ray.  Streams and faults also with the oldest Ray that is supported.
 test-ray: build
-	@tools/install-deps train
+	@tools/install-deps train ray-oldest
 	OMP_NUM_THREADS=1 STK_BUILD=$(abspath $(BUILD)) $(TRAIN) -m pytest -q -p no:cacheprovider tests/ray
+	OMP_NUM_THREADS=1 STK_BUILD=$(abspath $(BUILD)) .venv-ray-oldest/bin/python -m pytest -q -p no:cacheprovider \
+		tests/ray/test_ray_stream.py tests/ray/test_ray_faults.py -k "not tensors"
 
 # PYTHONS: the interpreters; test-wheel takes one.
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.13t
