@@ -211,6 +211,7 @@ bench-cluster: build
 	$(REFERENCE) tools/make-reference-model qwen3-vl $(BUILD)/reference-model
 	$(REFERENCE) tools/make-bench-set $(BUILD)/bench-set
 	.venv-train/bin/python bench/ladder/run.py --build $(BUILD) $(if $(RUNGS),--rungs $(RUNGS))
+	$(if $(RUNGS),,.venv-train/bin/python bench/ladder/cable.py --build $(BUILD))
 
 # WRITE=--write writes the goldens and the tables of docs/conformance.md again.
 conformance: build

@@ -101,6 +101,10 @@ class Hosts:
         if done.returncode:
             raise SystemExit(f"ray start on {name}: {said[-2000:]}")
 
+    def pull(self, name):
+        """The cable of a host: packets vanish, and nobody is told."""
+        ip("link", "set", f"{CARD}{self.names.index(name)}", "down")
+
     def carried(self):
         """{host: (bytes in, bytes out)} since the cards were made."""
         def count(i, way):  # the outer end sees the host from the other side

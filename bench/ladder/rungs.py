@@ -219,9 +219,10 @@ def join(ray, asked):
 
 def metrics_when(loader, so):
     """The loader's metrics, once its engines have answered and they are so."""
+    from stoker import WaitError
     told = {}
     for _ in range(60):
-        with contextlib.suppress(KeyError):  # no engine has answered in time
+        with contextlib.suppress(WaitError):  # no engine has answered in time
             if so(told := loader.metrics()):
                 return told
         time.sleep(0.5)

@@ -29,6 +29,7 @@ NAMESPACE = "stoker"
 CONCURRENT = 64      # calls that an engine has under way at once; the others queue
 LOOK_S = 2.0         # how often an engine looks at its node's object store
 REVIVE_S = 5.0       # how long an engine that has gone is left alone
+DOUBTS_MAX = 16      # how many times as long as it was late one is left alone at most
 POLL_S = 0.2         # while engines open
 MADE_IN_S = 60.0     # one piece of the wait for a micro-batch in an engine
 MIB = 1 << 20
@@ -247,7 +248,8 @@ class Fleet:
         self._num_cpus, self._detached, self._start_timeout = num_cpus, detached, start_timeout
         self._here = ray.get_runtime_context().get_node_id()
         self._handles: dict[str, Any] = {}
-        self._gone: dict[str, float] = {}  # since when
+        self._alone: dict[str, float] = {}   # until when an engine is not asked, while there are others
+        self._doubts: dict[str, float] = {}  # how long one that was late has been left alone for
         self._lock = threading.RLock()
         if placement == "local":
             self.members = [Member(f"{run}/{self._here[:16]}", self._here)]
@@ -332,17 +334,28 @@ class Fleet:
         return (number + rank) % len(self.members)
 
     def pick(self, number: int, rank: int, tries: int) -> tuple[Member, Any]:
-        """The engine to ask, at the so-many-th try.  What has gone is passed over while there are others."""
+        """The engine to ask, at the so-many-th try.  What has gone or was late is passed over while there are others."""
         now = time.monotonic()
         with self._lock:
             count, first = len(self.members), self.home(number, rank) + tries
             order = [self.members[(first + i) % count] for i in range(count)]
-            member = next((m for m in order if self._gone.get(m.name, -REVIVE_S) + REVIVE_S <= now),
-                          min(order, key=lambda m: self._gone.get(m.name, 0.0)))
+            member = min(order, key=lambda m: max(self._alone.get(m.name, 0.0), now))
             return member, self._handle(member, self.members)
 
     def is_home(self, number: int, rank: int, member: Member) -> bool:
         return self.members[self.home(number, rank)] == member
+
+    def doubt(self, member: Member, late: float) -> None:
+        """An engine says nothing: it is left alone for as long as it was late, each time for longer, since a trial costs a wait."""
+        with self._lock:
+            self._doubts[member.name] = min(2 * self._doubts.get(member.name, late / 2), DOUBTS_MAX * late)
+            self._alone[member.name] = time.monotonic() + self._doubts[member.name]
+
+    def trust(self, member: Member) -> None:
+        """It has answered."""
+        with self._lock:
+            self._doubts.pop(member.name, None)
+            self._alone.pop(member.name, None)
 
     def went(self, member: Member, engine: Any) -> None:
         """An engine has gone for good.  After a while it is created anew, on its node, or where that has gone too, on another."""
@@ -350,7 +363,7 @@ class Fleet:
             if self._handles.get(member.name) is not engine:
                 return  # that was its predecessor
             del self._handles[member.name]
-            self._gone[member.name] = time.monotonic()
+            self._alone[member.name] = time.monotonic() + REVIVE_S
             if self._placement == "local":
                 self._find_others()
                 return

@@ -186,7 +186,11 @@ class _Calls:
         oldest = waiting[0]
         silent_s = time.monotonic() - max(oldest.asked, self._came)
         if oldest.value is None and oldest.error is None and silent_s > self._late and len(self._fleet.members) > 1:
-            self._ask_again(oldest, f"late: nothing in {self._late:g} s", False)
+            late = oldest.member
+            self._fleet.doubt(late, self._late)
+            for call in waiting:
+                if call.member == late and call.value is None and call.error is None:
+                    self._ask_again(call, f"late: nothing in {self._late:g} s", False)
 
     def _take(self, call: _Call) -> None:
         began = time.perf_counter()
@@ -211,6 +215,7 @@ class _Calls:
             time.sleep(SLICE_S)
             return
         words, memory, said = value
+        self._fleet.trust(call.member)
         self._came = time.monotonic()
         size, arrival_s = len(words) + memory.nbytes, max(0.0, time.time() - said["at_s"])
         self.counts["get_s"] += time.perf_counter() - began
