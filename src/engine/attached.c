@@ -114,6 +114,7 @@ static stk_status hear(stk_attached *a, stk_serving *serving, const stk_wire_mes
         if (a->seat) stk_seat_leave(a->seat);
         a->seat = NULL;
         a->asks = a->welcome_due = false;
+        a->left = true;
         return STK_OK;
     default: return stk_fail(err, STK_ERR_SYSTEM, "a message of kind %d is none of a client's", (int)message->kind);
     }

@@ -18,7 +18,7 @@ struct stk_server {
     int listen_fd, wake_fd;
     bool pinned;      /* its configuration was given by hand */
     bool waits_first; /* however long, for its first client */
-    stk_ns linger_ns, alone_ns; /* since when nobody is here */
+    stk_ns linger_ns, alone_ns; /* when somebody was here last */
     bool (*stopped)(void *context);
     void *context;
     stk_serving *serving;
@@ -55,10 +55,24 @@ static void drop_gone(stk_server *s)
             i++;
             continue;
         }
-        if (s->client[i].spoke) s->alone_ns = stk_now();
         stk_attached_deinit(&s->client[i]);
         s->client[i] = s->client[--s->client_count];
     }
+}
+
+/* Who has left, and only holds batches on, is not: these need nobody. */
+static bool is_anyone_here(const stk_server *s)
+{
+    for (uint32_t i = 0; i < s->client_count; i++)
+        if (!s->client[i].left) return true;
+    return false;
+}
+
+/* Who only looks whether an engine is here does not keep it. */
+static void note_who_is_here(stk_server *s)
+{
+    for (uint32_t i = 0; i < s->client_count; i++)
+        if (s->client[i].spoke && !s->client[i].left) s->alone_ns = stk_now();
 }
 
 /* Whether all the others have no say any more. */
@@ -90,6 +104,7 @@ static void wait_for_events(stk_server *s)
 static void turn(stk_server *s)
 {
     wait_for_events(s);
+    note_who_is_here(s);
     /* First who has gone: who comes in his place may be among the others. */
     for (uint32_t i = 0; i < s->client_count; i++)
         if ((s->polled[2 + 2 * i].revents & (POLLHUP | POLLERR)) || (s->polled[3 + 2 * i].revents & POLLIN)) stk_attached_end(&s->client[i]);
@@ -108,7 +123,7 @@ static void turn(stk_server *s)
 static bool may_end(stk_server *s)
 {
     int lock;
-    if (s->client_count || s->waits_first || stk_now() - s->alone_ns < s->linger_ns) return false;
+    if (is_anyone_here(s) || s->waits_first || stk_now() - s->alone_ns < s->linger_ns) return false;
     const stk_status locked = stk_meeting_lock(&s->meeting, 0, &lock, NULL);
     if (locked != STK_OK) return locked < 0; /* the folder is gone: nobody can come any more; else somebody is about to */
     struct pollfd p = {.fd = s->listen_fd, .events = POLLIN};
@@ -210,8 +225,12 @@ void stk_server_close(stk_server **out)
         stk_meeting_unlock(lock);
     }
     if (s->listen_fd >= 0) close(s->listen_fd);
-    for (uint32_t i = 0; i < s->client_count; i++) stk_attached_deinit(&s->client[i]);
+    /* The engine first: it would write to what clients hold, once that is released here. */
     stk_serving_destroy(s->serving);
+    for (uint32_t i = 0; i < s->client_count; i++) {
+        s->client[i].seat = NULL;
+        stk_attached_deinit(&s->client[i]);
+    }
     if (s->wake_fd >= 0) close(s->wake_fd);
     stk_free(s->client);
     stk_free(s->polled);

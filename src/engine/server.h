@@ -27,6 +27,7 @@ typedef struct stk_attached {
     stk_seat *seat;        /* NULL before its hello, and when it has left */
     bool welcome_due, asks;
     bool spoke;            /* has said something: who only looks whether an engine is here does not */
+    bool left;             /* says no more, but which batches it releases */
     bool gone;             /* to be closed */
     stk_ns told_ns;        /* when it was last told something */
     stk_given *given;

@@ -201,6 +201,48 @@ static void batches_outlive_client_and_engine(void)
     stk_options_deinit(&options);
 }
 
+/* As a variable does that goes on naming the last batch of a loop. */
+static void who_holds_a_batch_on_holds_no_engine(void)
+{
+    stk_options options = one_rank("held", "");
+    stk_client *client = served_open(&options, "held", 0, 1, 1, NULL);
+    stk_batch *batch;
+    stk_error err;
+    uint8_t digest[16];
+    served_expect_next(client, calm.digest[0], "before");
+    CHECK_OK(stk_client_next(client, &batch, STK_FOREVER, &err), err);
+    stk_client_close(&client);
+    for (int i = 0; i < 600 && served_engine("held"); i++) served_sleep_ms(50);
+    CHECK_INT(served_engine("held"), 0);
+    stk_batch_digest(batch, digest);
+    CHECK(memcmp(digest, calm.digest[1], 16) == 0);
+    stk_batch_release(&batch);
+    stk_options_deinit(&options);
+}
+
+/* It stops its threads before it lets go of what others hold. */
+static void an_engine_that_is_told_to_stop_leaves_batches_as_they_are(void)
+{
+    stk_options options = one_rank("told", "keep: 3\n");
+    stk_client *client = served_open(&options, "told", 0, 1, 1, NULL);
+    stk_batch *batch[3];
+    stk_error err;
+    uint8_t digest[16];
+    for (int i = 0; i < 3; i++) CHECK_OK(stk_client_next(client, &batch[i], STK_FOREVER, &err), err);
+    const pid_t engine = served_engine("told");
+    CHECK(engine > 0 && kill(engine, SIGTERM) == 0);
+    for (int i = 0; i < 600 && served_engine("told"); i++) served_sleep_ms(50);
+    CHECK_INT(served_engine("told"), 0);
+    for (int i = 0; i < 3; i++) {
+        stk_batch_digest(batch[i], digest);
+        CHECK(memcmp(digest, calm.digest[i], 16) == 0);
+        stk_batch_release(&batch[i]);
+    }
+    served_expect_next(client, calm.digest[3], "of the next engine");
+    stk_client_close(&client);
+    stk_options_deinit(&options);
+}
+
 static void more_than_keep_is_an_error_and_no_hang(void)
 {
     stk_options options = one_rank("keep", "keep: 2\n");
@@ -861,7 +903,7 @@ static void an_engine_by_hand_takes_only_its_configuration(void)
 static void an_engine_ends_after_its_last_client_and_leaves_nothing(void)
 {
     static const char *const runs[] = {"ranks-1", "ranks-2", "ranks-4", "readers", "fields", "whole", "close", "keep", "slow", "idle", "gaps", "changed", "differs",
-                                       "broken", "memfd", "shm", "eval", "rewind", "fork", "private", "cpus", "steady", "stopped", "silent", "talks", "metrics", "asked"};
+                                       "broken", "memfd", "shm", "eval", "rewind", "fork", "private", "cpus", "steady", "stopped", "silent", "talks", "metrics", "asked", "held", "told"};
     stk_options options = one_rank("last", "");
     stk_client *client = served_open(&options, "last", 0, 1, 1, NULL);
     stk_client_close(&client);
@@ -875,7 +917,8 @@ int main(int argc, char **argv)
 {
     TEST_MAIN(argc, argv, TEST(every_rank_gets_what_it_gets_in_process), TEST(readers_of_a_rank_read_the_same_slots_at_different_times),
               TEST(a_reader_may_take_some_fields_which_lie_in_the_arena), TEST(all_that_belongs_to_a_batch_comes_along),
-              TEST(batches_outlive_client_and_engine), TEST(more_than_keep_is_an_error_and_no_hang), TEST(a_slow_reader_is_named), TEST(a_rank_that_is_not_read_is_named), TEST(what_changed_under_a_run_is_told), TEST(without_memory_to_share_it_says_so),
+              TEST(batches_outlive_client_and_engine), TEST(who_holds_a_batch_on_holds_no_engine),
+              TEST(an_engine_that_is_told_to_stop_leaves_batches_as_they_are), TEST(more_than_keep_is_an_error_and_no_hang), TEST(a_slow_reader_is_named), TEST(a_rank_that_is_not_read_is_named), TEST(what_changed_under_a_run_is_told), TEST(without_memory_to_share_it_says_so),
               TEST(a_full_dev_shm_is_nothing_to_it),
               TEST(ranks_of_a_machine_may_have_gaps_between_them),
               TEST(what_differs_from_the_others_is_refused_and_named), TEST(what_cannot_be_opened_is_told_as_in_process),
