@@ -1,4 +1,5 @@
 """Batches from a cluster are those of one machine, whoever makes them, and only references go another way than to who reads them."""
+import os
 import re
 import shutil
 import time
@@ -8,6 +9,7 @@ import pytest
 import ray
 import stoker
 import stoker.ray
+from ray._private.internal_api import memory_summary
 from ray_nodes import MIB, STEPS, WORLD, Nodes, Rank, Reader, bound_to, node_ids, read, store_of
 
 
@@ -79,6 +81,17 @@ def test_a_rank_owns_what_it_is_given(load, monkeypatch):
     monkeypatch.setattr(ray, "get", spy)
     read([load(0, 1, run="owner", batch=1, placement="spread", engines=2)], 10)
     assert len(owners) >= 10 and set(owners) == {core.get_owner_address(ray.put(0))}
+
+
+def test_ray_memory_lists_the_rank_as_the_owner_of_all(load, cluster):
+    """And the engine, on another node, of nothing."""
+    _, others = node_ids()
+    loader = load(0, 1, run="memory", batch=1, max_pixels=200704, placement="nodes", nodes=others[:1])
+    held = [next(loader) for _ in range(2)]
+    rows = [[column.strip() for column in line.split("|")] for line in memory_summary(cluster.cluster.address, stats_only=False).splitlines()]
+    pinned = [row for row in rows if "PINNED_IN_MEMORY" in row]
+    assert len(pinned) >= len(held) and {row[1] for row in pinned} == {str(os.getpid())}
+    assert sum(float(row[6].split()[0]) for row in pinned) >= sum(view.nbytes for batch in held for view in batch.values())
 
 
 def test_an_engine_stays_when_the_loader_that_created_it_closes(config, small, whole):
