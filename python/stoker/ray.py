@@ -99,6 +99,7 @@ class _Calls:
         self._start, self._state = self._number, self._base
         self._calls: collections.deque[_Call] = collections.deque()
         self._changed = threading.Condition()
+        self._silent: dict[Member, Any] = {}  # of each engine that was late, one of its calls
         self._disk: dict[str, int] = {}
         self._store: dict[str, int] = {}
         self._came = 0.0
@@ -169,6 +170,7 @@ class _Calls:
                         self._changed.wait(SLICE_S)
                 if waiting:
                     self._collect(waiting)
+                self._hear_again()
         except Exception as error:
             self._end(CallError(f"waiting for engines failed: {type(error).__name__}: {str(error)[:300]}", Status.ERR_SYSTEM))
 
@@ -188,9 +190,17 @@ class _Calls:
         if oldest.value is None and oldest.error is None and silent_s > self._late and len(self._fleet.members) > 1:
             late = oldest.member
             self._fleet.doubt(late, self._late)
+            self._silent[late] = oldest.ref
             for call in waiting:
                 if call.member == late and call.value is None and call.error is None:
                     self._ask_again(call, f"late: nothing in {self._late:g} s", False)
+
+    def _hear_again(self) -> None:
+        """An engine that answers at last is asked again."""
+        for member, ref in list(self._silent.items()):
+            if ray.wait([ref], timeout=0, fetch_local=False)[0]:
+                del self._silent[member]
+                self._fleet.trust(member)
 
     def _take(self, call: _Call) -> None:
         began = time.perf_counter()

@@ -1,6 +1,7 @@
 """Whatever is killed, stopped or full: the same stream, or an error that says what to do, and no wait without an end."""
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -16,6 +17,13 @@ def cluster():
     nodes.join()
     yield nodes
     nodes.end()
+
+
+def wait_for(what):
+    end = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def engines_of(loader):
@@ -37,16 +45,18 @@ def test_engines_killed_every_ten_steps_change_nothing(load, whole):
 
 
 def test_calls_of_an_engine_that_stands_still_are_asked_of_another(load, whole):
-    loaders = [load(rank, run="still", placement="spread", engines=2, late=0.5, timeout=40) for rank in range(WORLD)]
+    loaders = [load(rank, run="still", placement="spread", engines=2, late=3, timeout=40) for rank in range(WORLD)]
     assert read(loaders, 5) == [rank[:5] for rank in whole]
-    stopped = [engine["pid"] for engine in engines_of(loaders[0]).values()][0]
+    name, stopped = [(name, engine["pid"]) for name, engine in engines_of(loaders[0]).items()][0]
     os.kill(stopped, signal.SIGSTOP)
     try:
         assert read(loaders, 15) == [rank[5:20] for rank in whole]
         assert sum(loader._reader.counts["asked_again"] for loader in loaders) > 0
     finally:
         os.kill(stopped, signal.SIGCONT)
-    assert read(loaders, 20) == [rank[20:40] for rank in whole]
+    wait_for(lambda: not any(loader._reader._silent for loader in loaders))
+    made = engines_of(loaders[0])[name]["made"]
+    assert read(loaders, 20) == [rank[20:40] for rank in whole] and engines_of(loaders[0])[name]["made"] > made
 
 
 def test_an_engine_that_was_ended_for_good_is_created_anew(load, whole):
