@@ -565,16 +565,18 @@ static int start(PyObject *module)
     return started ? 0 : -1;
 }
 
-/* (config, pairs): the run's name or None, and the option `placement`. */
+/* (config, pairs, own_name): the run's name or None, and the option `placement`.  own_name: as of a reader's attach. */
 static PyObject *run_and_placement(PyObject *module, PyObject *arguments)
 {
     PyObject *config, *pairs, *told = NULL;
     stk_options options = STK_OPTIONS_INIT;
     char name[STK_RUN_NAME_MAX + 1];
+    const char *own_name;
     stk_error err;
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "OO:run_and_placement", &config, &pairs) || !core_read_options(&options, config, pairs, "train")) return NULL;
-    if (stk_run_name(&options, name, &err) < 0) core_raise(&err);
+    if (!PyArg_ParseTuple(arguments, "OOz:run_and_placement", &config, &pairs, &own_name) || !core_read_options(&options, config, pairs, "train")) return NULL;
+    if (own_name && !options.run) told = Py_BuildValue("ss", own_name, options.placement);
+    else if (stk_run_name(&options, name, &err) < 0) core_raise(&err);
     else told = Py_BuildValue("zs", name[0] ? name : NULL, options.placement);
     stk_options_deinit(&options);
     return told;

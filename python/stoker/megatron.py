@@ -94,7 +94,7 @@ def find_place(rank: int, world_size: int, loaders: int, run: str | None = None,
     if not loaders:
         return Place(rank, world_size, 0, tuple(ranks), run)
     if len(set(here.values())) == 1 or not by_machine:
-        launched = _core.run_and_placement(None, [])[0] is not None
+        launched = _core.run_and_placement(None, [], None)[0] is not None
         return Place(rank, world_size, max(here.values()), tuple(ranks), run or (None if launched else said[0][3]))
     return Place(rank, world_size, here[rank], (rank,), f"{run or said[0][3]}-{rank}")
 

@@ -52,10 +52,8 @@ def connect(address: str | None = None) -> None:
         raise CallError(f"cannot join a Ray cluster: {fix}: {str(error)[:300]}", Status.ERR_SYSTEM) from error
 
 
-def _made_up_name(world: int) -> str:
+def _name_of_job() -> str:
     """Of a run that neither an option nor a launcher names."""
-    if world == 1:
-        return _loader.own_name()
     if ray.get_runtime_context().worker.mode != ray.SCRIPT_MODE:
         return f"job-{ray.get_runtime_context().get_job_id()}"  # the same for all workers of a Ray job
     raise CallError("the run has no name, by which its ranks find their engines: set `run`", Status.ERR_USAGE)
@@ -412,9 +410,10 @@ class Loader(_loader.Loader):
         self._fields = None if fields is None else tuple(fields)
         self._late, self._on_spill = late, on_spill
         cpus = num_cpus if num_cpus is not None else options["workers"] if isinstance(options.get("workers"), int) else 1
-        named, placed = _core.run_and_placement(self._file, self._pairs)
+        own_name = _loader.own_name() if world_size == 1 and readers == 1 else None
+        named, placed = _core.run_and_placement(self._file, self._pairs, own_name)
         self._placement = placement or placed
-        self._fleet = Fleet(named or _made_up_name(world_size), Setting(self._file, self._pairs, world_size), self._placement, nodes, engines,
+        self._fleet = Fleet(named or _name_of_job(), Setting(self._file, self._pairs, world_size), self._placement, nodes, engines,
                             cpus, detached, start_timeout)
         self._opener = _core.Opener(self._fleet.label(split, progress), self._fields, Batch)
         here = _ranks_here(node_ranks, world_size) * readers

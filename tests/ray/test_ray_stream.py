@@ -46,6 +46,13 @@ def test_the_configuration_says_where_engines_are(config, small, whole, tmp_path
     assert stoker.ray.stop("configured") == 3
 
 
+def test_a_rank_that_is_alone_shares_its_engine_with_nobody(load, monkeypatch):
+    """Whatever else runs in the launcher's job; as stoker.Loader."""
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    one, two = load(0, 1, run=None, batch=1), load(0, 1, run=None, batch=2)
+    assert len(next(one).samples) == 1 and len(next(two).samples) == 2 and one.run != two.run
+
+
 def test_the_first_batches_are_made_while_the_trainer_sets_up(load):
     loader, end = load(0, run="cold"), time.monotonic() + 60
     while not (told := loader.metrics()["ray"])["received_bytes"]:
