@@ -358,6 +358,12 @@ static void retire_doomed(stk_http *h)
 
 /* --- the turn --- */
 
+/* The words of OpenSSL 3.0, and of 3.2 and later, for an answer that is no record of TLS. */
+static bool is_no_tls(const char *words)
+{
+    return strstr(words, "wrong version number") || strstr(words, "packet length too long");
+}
+
 static stk_http_outcome outcome_of(const stk_exchange *x, CURLcode code)
 {
     if (x->said_stop) return STK_HTTP_STOPPED;
@@ -367,6 +373,7 @@ static stk_http_outcome outcome_of(const stk_exchange *x, CURLcode code)
     case CURLE_COULDNT_RESOLVE_HOST: case CURLE_COULDNT_RESOLVE_PROXY: return STK_HTTP_NO_NAME;
     case CURLE_COULDNT_CONNECT: case CURLE_OPERATION_TIMEDOUT: return STK_HTTP_NO_CONNECTION;
     case CURLE_PEER_FAILED_VERIFICATION: case CURLE_SSL_CACERT_BADFILE: case CURLE_SSL_CERTPROBLEM: return STK_HTTP_UNTRUSTED;
+    case CURLE_SSL_CONNECT_ERROR: return is_no_tls(x->words) ? STK_HTTP_PLAIN : STK_HTTP_BROKEN;
     case CURLE_URL_MALFORMAT: case CURLE_LOGIN_DENIED: return STK_HTTP_IMPOSSIBLE;
     case CURLE_OUT_OF_MEMORY: return STK_HTTP_NO_MEMORY;
     default: return STK_HTTP_BROKEN;

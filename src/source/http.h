@@ -36,6 +36,7 @@ typedef enum stk_http_outcome {
     STK_HTTP_NO_CONNECTION,
     STK_HTTP_PRIVATE,        /* the address is private, and may not be */
     STK_HTTP_UNTRUSTED,      /* TLS: the certificate */
+    STK_HTTP_PLAIN,          /* the server answers TLS with something else */
     STK_HTTP_BROKEN,         /* reset, closed early, garbage */
     STK_HTTP_IMPOSSIBLE,     /* a URL that cannot be asked */
     STK_HTTP_NO_MEMORY

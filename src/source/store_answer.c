@@ -534,6 +534,9 @@ static void failed(stk_loop *l, stk_piece *p, stk_http_outcome outcome, const ch
     case STK_HTTP_UNTRUSTED:
         (void)stk_job_fail(l, job, STK_ERR_NETWORK, 0, "the certificate of the store is not trusted (%s): set ca to the file of its authority", words);
         break;
+    case STK_HTTP_PLAIN:
+        (void)stk_job_fail(l, job, STK_ERR_NETWORK, 0, "the server speaks no TLS there: write http:// in place of https://, or the port of its TLS");
+        break;
     case STK_HTTP_IMPOSSIBLE: (void)stk_job_fail(l, job, STK_ERR_MEDIA_MISSING, 0, "an address that cannot be asked: %s", words); break;
     case STK_HTTP_NO_MEMORY: (void)stk_job_fail(l, job, STK_ERR_NOMEM, 0, "out of memory: a request"); break;
     default: stk_piece_retry(l, p, STK_RETRY_BROKEN, -1, words); break;
@@ -545,7 +548,7 @@ static void failed(stk_loop *l, stk_piece *p, stk_http_outcome outcome, const ch
 static bool is_terminal(const stk_attempt *attempt, stk_http_outcome outcome)
 {
     if (outcome == STK_HTTP_STOPPED) return attempt->stop != STK_STOP_CONTENT && attempt->stop != STK_STOP_LONG;
-    if (outcome != STK_HTTP_WHOLE) return outcome == STK_HTTP_PRIVATE || outcome == STK_HTTP_UNTRUSTED;
+    if (outcome != STK_HTTP_WHOLE) return outcome == STK_HTTP_PRIVATE || outcome == STK_HTTP_UNTRUSTED || outcome == STK_HTTP_PLAIN;
     const int status = attempt->answer.status;
     return attempt->accepted || (status >= 300 && status < 500 && status != 408 && status != 429);
 }

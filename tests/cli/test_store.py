@@ -1,6 +1,7 @@
 """Runs whose manifests, media and indexes lie on a store: the digest of the same set on a disk, and every fault in its place."""
 import asyncio
 import base64
+import contextlib
 import gzip
 import io
 import json
@@ -8,9 +9,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 import urllib.parse
 
@@ -583,3 +586,22 @@ def test_fetch_bench_of_a_store_that_is_not_there_says_so(stoker, remote):
     dead = stoker("fetch-bench", "http://127.0.0.1:1/x.jpg?X-Amz-Signature=hush", "--seconds", 1, env=remote.environment, status=None)
     assert dead.returncode == 1 and "connect to 127.0.0.1" in dead.stderr and "look at" in dead.stderr, dead.stderr
     assert dead.stdout == "" and "hush" not in dead.stderr
+
+
+def test_a_store_without_tls_behind_https_is_told_at_once(remote):
+    """It answers as such servers do, and is asked once: another answer will not come."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        came = []
+
+        def answer():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        came.append(connection.recv(4096))
+                        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        said = remote("index", "--endpoint", f"https://127.0.0.1:{server.getsockname()[1]}", status=None)
+        server.shutdown(socket.SHUT_RDWR)
+    assert said.returncode == 1 and "speaks no TLS" in said.stderr and "http://" in said.stderr and len(came) == 1, (said.stderr, len(came))
