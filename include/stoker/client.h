@@ -55,7 +55,7 @@ STK_API uint64_t stk_client_count(const stk_client *client);
 STK_API uint64_t stk_client_step_count(const stk_client *client);
 /* Back to where the client was opened, as stk_reader_rewind.  Returns at once. */
 STK_API STK_MUST_USE stk_status stk_client_rewind(stk_client *client, stk_error *err);
-/* Leave; batches that are out stay valid.  Sets the pointer to NULL. */
+/* Leave; batches that are out stay valid.  No other call may be under way.  Sets the pointer to NULL. */
 STK_API void stk_client_close(stk_client **client);
 
 /* --- the engine process itself: `stoker serve` --- */
