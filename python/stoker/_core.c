@@ -1,4 +1,4 @@
-/* _core.c - the extension module stoker._core: errors and options, and the reader, which delivers batches.
+/* _core.c - the extension module stoker._core: the table of options, and the reader, which delivers batches.
  *
  *     stoker.Loader ──► Reader ──► feed ──► an engine of this process, or a client of the engine process
  *
@@ -14,82 +14,7 @@
 
 enum { SLICE_NS = 50 * (int)STK_MS };
 
-static PyObject *make_error; /* stoker._exceptions.make */
-
-/* --- errors --- */
-
-/* What is no UTF-8 becomes surrogates, as file names have them everywhere in Python. */
-PyObject *core_text(const char *text)
-{
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "surrogateescape");
-}
-
-PyObject *core_raise(const stk_error *err)
-{
-    PyObject *const error = PyObject_CallFunction(make_error, "iNsiKNN", (int)err->status, core_text(err->message),
-                                                  stk_stage_name(err->stage), err->code, (unsigned long long)err->line,
-                                                  core_text(err->sample), core_text(err->file));
-    if (error) PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_XDECREF(error);
-    return NULL;
-}
-
-PyObject *core_fail(stk_status status, const char *message)
-{
-    stk_error err = {.status = status};
-    snprintf(err.message, sizeof err.message, "%s", message);
-    return core_raise(&err);
-}
-
 /* --- options --- */
-
-static stk_status set_pairs(stk_options *options, PyObject *pairs, stk_error *err)
-{
-    const Py_ssize_t count = PyList_GET_SIZE(pairs);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        const char *name, *value;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(pairs, i), "ss", &name, &value)) return STK_ERR_USAGE;
-        const stk_status status = stk_options_set(options, name, value, err);
-        if (status < 0) return status;
-    }
-    return STK_OK;
-}
-
-static bool split_options(stk_options *options, const char *split)
-{
-    stk_error err;
-    if (stk_options_split(options, split, &err) == STK_OK) return true;
-    core_raise(&err);
-    return false;
-}
-
-/* A path, the text of a configuration as bytes, or None. */
-static stk_status read_config(stk_options *options, PyObject *config, stk_error *err)
-{
-    if (config == Py_None) return stk_options_defaults(options, err);
-    if (PyBytes_Check(config))
-        return stk_options_read_text(options, PyBytes_AS_STRING(config), (size_t)PyBytes_GET_SIZE(config), "(mapping)", err);
-    PyObject *path;
-    if (!PyUnicode_FSConverter(config, &path)) return STK_ERR_USAGE;
-    const stk_status status = stk_options_read(options, PyBytes_AS_STRING(path), err);
-    Py_DECREF(path);
-    return status;
-}
-
-bool core_read_options(stk_options *options, PyObject *config, PyObject *pairs, const char *split)
-{
-    stk_error err;
-    if (!PyList_Check(pairs)) {
-        PyErr_SetString(PyExc_TypeError, "options are a list of pairs");
-        return false;
-    }
-    stk_status status = read_config(options, config, &err);
-    if (status == STK_OK) status = set_pairs(options, pairs, &err);
-    if (status == STK_OK && split_options(options, split)) return true;
-    if (!PyErr_Occurred()) core_raise(&err);
-    stk_options_deinit(options);
-    return false;
-}
 
 static PyObject *option_table(PyObject *module, PyObject *unused)
 {
@@ -114,40 +39,6 @@ static PyObject *state_at_step(PyObject *module, PyObject *argument)
     stk_state state;
     stk_state_at_step(&state, step);
     return core_state_text(&state);
-}
-
-/* --- progress --- */
-
-/* Told, and whether to go on: not when a signal's handler or the callable has raised. */
-static bool tell(core_listener *listener, PyObject *arguments)
-{
-    bool goes_on = arguments && PyErr_CheckSignals() == 0;
-    if (goes_on && listener->call != Py_None) {
-        PyObject *const said = PyObject_CallObject(listener->call, arguments);
-        goes_on = said != NULL;
-        Py_XDECREF(said);
-    }
-    Py_XDECREF(arguments);
-    return goes_on;
-}
-
-bool core_report_index(void *context, const char *set, const char *phase, uint64_t done, uint64_t total)
-{
-    core_listener *const listener = context;
-    PyEval_RestoreThread(listener->away);
-    const bool goes_on = tell(listener, Py_BuildValue("(NsKK)", core_text(set), phase, (unsigned long long)done, (unsigned long long)total));
-    listener->away = PyEval_SaveThread();
-    return goes_on;
-}
-
-bool core_report_plan(void *context, uint64_t steps_done, uint64_t steps)
-{
-    return core_report_index(context, "", "planning", steps_done, steps);
-}
-
-bool core_report_waiting(void *context, const char *words)
-{
-    return core_report_index(context, "", words, 0, 0);
 }
 
 /* --- the feed: where batches come from --- */
@@ -243,21 +134,6 @@ static void reader_note_state(reader_object *self)
     pthread_mutex_unlock(&self->lock);
 }
 
-bool core_read_state(stk_state *state, bool *has, PyObject *text, const char *changes)
-{
-    stk_error err;
-    Py_ssize_t size;
-    *has = text != Py_None;
-    if (!*has) return true;
-    const char *const at = PyUnicode_AsUTF8AndSize(text, &size);
-    if (!at) return false;
-    if (stk_state_parse(state, at, (size_t)size, &err) < 0 || (changes[0] && stk_state_allow_changes(state, changes, &err) < 0)) {
-        core_raise(&err);
-        return false;
-    }
-    return true;
-}
-
 /* (run, own_name, node_ranks, readers, fields); what p points to is lent by the tuple and p->lent.  own_name: of a run that has no other, or
  * None.  False: raised. */
 static bool read_place(place *p, PyObject *attach, const stk_options *options)
@@ -323,7 +199,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     reader_object *self = NULL;
     stk_options options = STK_OPTIONS_INIT;
     p.attach.split = split; /* the engine process knows both; an engine of this process serves one */
-    if (core_read_options(&options, config, pairs, "train") && read_place(&p, attach, &options) && (p.attached || split_options(&options, split)))
+    if (core_read_options(&options, config, pairs, "train") && read_place(&p, attach, &options) && (p.attached || core_split_options(&options, split)))
         self = (reader_object *)type->tp_alloc(type, 0);
     if (self) {
         pthread_mutex_init(&self->lock, NULL);
@@ -399,18 +275,6 @@ static stk_status reader_wait(reader_object *self, stk_batch **batch, stk_ns tim
     *batch = self->kept;
     self->kept = NULL;
     return STK_OK;
-}
-
-stk_ns core_read_timeout(PyObject *seconds)
-{
-    if (seconds == Py_None) return STK_FOREVER;
-    const double value = PyFloat_AsDouble(seconds);
-    if (PyErr_Occurred()) return -1;
-    if (!(value >= 0)) {
-        PyErr_SetString(PyExc_ValueError, "timeout is a number of seconds, not negative");
-        return -1;
-    }
-    return value < 1e9 ? (stk_ns)(value * (double)STK_S) : STK_FOREVER;
 }
 
 static PyObject *reader_next(reader_object *self, PyObject *seconds)
@@ -555,10 +419,7 @@ static bool add(PyObject *module, const char *name, PyObject *value)
 
 static int start(PyObject *module)
 {
-    PyObject *const errors = PyImport_ImportModule("stoker._exceptions");
-    make_error = errors ? PyObject_GetAttrString(errors, "make") : NULL;
-    Py_XDECREF(errors);
-    PyObject *const type = make_error ? PyType_FromModuleAndSpec(module, &reader_spec, NULL) : NULL;
+    PyObject *const type = core_common_start() ? PyType_FromModuleAndSpec(module, &reader_spec, NULL) : NULL;
     const bool started = add(module, "Reader", type) && core_add_batch_types(module) && core_add_request_types(module) && PyModule_AddFunctions(module, core_report_methods) == 0 &&
                          add(module, "VERSION", PyUnicode_FromString(stk_version())) && add(module, "CPU", PyUnicode_FromString(stk_cpu())) &&
                          add(module, "LIBRARIES", PyUnicode_FromString(stk_libraries())) && add(module, "STATUSES", statuses());

@@ -1,9 +1,10 @@
 /* core.h - what the files of the extension share.  They translate and decide nothing.
  *
- *     _core.c         the module; errors and options; the reader, which delivers
+ *     _core.c         the module; the table of options; the reader, which delivers
  *     core_batch.c    a batch and its fields: buffer protocol, DLPack
  *     core_request.c  an engine on request, and what opens its parcels (stoker.ray)
  *     core_report.c   what the index, a plan and the metrics say, as dicts
+ *     core_common.c   below them all: errors, options, states, time-outs, progress
  *
  * No thread of the library touches a Python object.  The GIL is released around everything that may wait. */
 #ifndef STOKER_CORE_H
@@ -12,6 +13,11 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stoker/stoker.h>
+
+/* --- for all --- */
+
+/* Once, before what follows.  False: raised. */
+bool core_common_start(void);
 
 /* Raise what err says, as stoker._exceptions has it.  Always NULL. */
 PyObject *core_raise(const stk_error *err);
@@ -23,6 +29,9 @@ PyObject *core_text(const char *text);
 
 /* options of a configuration (a path, a text as bytes, or None: the defaults), of keywords as (name, YAML) pairs, and of a split.  False: raised. */
 bool core_read_options(stk_options *options, PyObject *config, PyObject *pairs, const char *split);
+
+/* Go on with the options of a split ("train" or "eval").  False: raised. */
+bool core_split_options(stk_options *options, const char *split);
 
 /* A progress that lets signals through and tells a callable (None: nobody), while the GIL is away. */
 typedef struct core_listener {
@@ -36,6 +45,8 @@ bool core_report_waiting(void *listener, const char *words);
 
 /* A state's text (None: no state, *has false), with options that may differ from it, in one text with commas.  False: raised. */
 bool core_read_state(stk_state *state, bool *has, PyObject *text, const char *changes);
+/* A state's text. */
+PyObject *core_state_text(const stk_state *state);
 /* Seconds, or None: for ever.  Negative: raised. */
 stk_ns core_read_timeout(PyObject *seconds);
 
@@ -43,8 +54,6 @@ stk_ns core_read_timeout(PyObject *seconds);
 
 /* Wrap a batch: the new object, of the type given, owns it, also on failure. */
 PyObject *core_batch_wrap(PyTypeObject *type, stk_batch *batch);
-/* A state's text. */
-PyObject *core_state_text(const stk_state *state);
 /* A new Field over any memory of a batch, whose reference it takes, also on failure. */
 PyObject *core_field_wrap(stk_batch *batch, stk_view view);
 bool core_add_batch_types(PyObject *module);

@@ -425,14 +425,6 @@ static PyObject *batch_digest(batch_object *self, PyObject *unused)
     return PyBytes_FromStringAndSize((const char *)digest, sizeof digest);
 }
 
-PyObject *core_state_text(const stk_state *state)
-{
-    char text[STK_STATE_TEXT_MAX];
-    stk_error err;
-    if (stk_state_write(state, text, sizeof text, &err) < 0) return core_raise(&err);
-    return PyUnicode_FromString(text);
-}
-
 static PyMethodDef batch_methods[] = {
     {"release", (PyCFunction)batch_release, METH_NOARGS,
      "Give the batch back before the object goes.  Any thread; arrays that were taken of it stay valid."},
