@@ -1,18 +1,6 @@
 /* batch.c - reading a delivered batch: fields, samples, counts, references. */
 #include "batch/batch_object.h"
 
-const char *stk_dtype_name(stk_dtype dtype)
-{
-    static const char *const names[] = {"uint8", "int32", "int64", "float32", "bfloat16"};
-    return names[dtype];
-}
-
-size_t stk_dtype_bytes(stk_dtype dtype)
-{
-    static const size_t sizes[] = {1, 4, 8, 4, 2};
-    return sizes[dtype];
-}
-
 /* --- fields --- */
 
 static stk_view view_of(const stk_batch *batch, stk_field_id id)

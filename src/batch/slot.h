@@ -9,9 +9,7 @@
 #ifndef STK_BATCH_SLOT_H
 #define STK_BATCH_SLOT_H
 
-#include <stoker/batch.h>
-
-#include "base/error.h"
+#include "batch/field.h"
 #include "schema/recipe.h"
 #include "schema/tokens.h"
 
@@ -23,24 +21,6 @@ typedef struct stk_batch_form {
     stk_pixel_form pixels;
     const stk_model *model;
 } stk_batch_form;
-
-/* In the order of their names: digests and listings go through them as they stand. */
-typedef enum stk_field_id {
-    STK_FIELD_ATTENTION_MASK,
-    STK_FIELD_CU_SEQLENS,
-    STK_FIELD_CU_SEQLENS_PADDED,
-    STK_FIELD_IMAGE_GRID_THW,
-    STK_FIELD_IMAGE_OFFSETS,
-    STK_FIELD_INPUT_IDS,
-    STK_FIELD_LABELS,
-    STK_FIELD_LOSS_MASK,
-    STK_FIELD_MAX_SEQLEN,
-    STK_FIELD_MM_TOKEN_TYPE_IDS,
-    STK_FIELD_PIXEL_BYTES,
-    STK_FIELD_PIXEL_VALUES,
-    STK_FIELD_POSITION_IDS,
-    STK_FIELD_COUNT
-} stk_field_id;
 
 typedef struct stk_slot_field {
     bool present;
@@ -55,10 +35,6 @@ typedef struct stk_slot_layout {
     stk_slot_field field[STK_FIELD_COUNT];
     size_t size_bytes; /* of the slot, a multiple of STK_ALIGN_BYTES, STK_PAD_BYTES at its end included */
 } stk_slot_layout;
-
-const char *stk_field_name(stk_field_id id);
-/* Which fields a caller names (names NULL: all).  Failure: STK_ERR_USAGE. */
-stk_status stk_fields_find(bool wanted[STK_FIELD_COUNT], const char *const *names, uint32_t count, stk_error *err) STK_MUST_USE;
 
 /* Bytes of one patch in the form. */
 size_t stk_form_patch_bytes(const stk_batch_form *form);
