@@ -1,8 +1,6 @@
 /* advance.c - the pieces of work: what moves micro-batches through a lane's window.  The picture stands in engine_core.h.
  *
  * Each is entered and left with the lock held, does its work without it, and says whether there was any. */
-#include <sys/eventfd.h>
-
 #include "base/clock.h"
 #include "engine/engine_core.h"
 #include "engine/stall.h"
@@ -52,12 +50,6 @@ static bool is_passed(const stk_lane *lane, const stk_work *work)
 static bool is_awaited(const stk_work *work)
 {
     return !work->wish || work->wish->asker || work->wish->dropped;
-}
-
-void stk_engine_tell_readers(stk_engine_home *home)
-{
-    pthread_cond_broadcast(&home->ready);
-    if (home->ready_fd >= 0) (void)eventfd_write(home->ready_fd, 1);
 }
 
 void stk_engine_note_memory(stk_engine *engine)

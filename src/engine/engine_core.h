@@ -13,8 +13,8 @@
  *     unit:  TAKEN -ticket-> FETCHING -bytes arrived-> READY -claim-> MAKING -> MADE
  *
  * One lock guards all of it; it is never held across I/O, decode or a call-back.  engine.c opens, runs threads and closes;
- * lane.c opens a lane; advance.c has the pieces of work; deliver.c what readers get, dead letters and error budgets; make.c
- * what making is. */
+ * lane.c opens a lane; advance.c has the pieces of work; deliver.c what readers get, dead letters and error budgets; home.c
+ * where micro-batches come home to; make.c what making is. */
 #ifndef STK_ENGINE_ENGINE_CORE_H
 #define STK_ENGINE_ENGINE_CORE_H
 
@@ -241,6 +241,18 @@ struct stk_engine {
     size_t held_bytes, peak_bytes;
 };
 
+/* --- home.c --- */
+
+/* For an engine whose lanes are open.  The reference is the engine's. */
+stk_status stk_engine_home_create(stk_engine_home **out, stk_engine *engine, stk_error *err) STK_MUST_USE;
+void stk_engine_home_release(stk_engine_home *home);
+
+/* Wake the readers that wait, and whoever polls them.  With the lock held. */
+void stk_engine_tell_readers(stk_engine_home *home);
+
+/* On request: let go of what was given out the longest ago; false: there is none.  With the lock held. */
+bool stk_lane_forget(stk_lane *lane);
+
 /* --- lane.c --- */
 
 /* Which micro-batches an engine serves. */
@@ -275,17 +287,11 @@ stk_work *stk_lane_made(const stk_lane *lane, uint64_t sequence);
 void stk_lane_take_out(stk_lane *lane, stk_work *work);
 void stk_lane_discard(stk_lane *lane, stk_work *work);
 
-/* On request: let go of what was given out the longest ago; false: there is none.  With the lock held. */
-bool stk_lane_forget(stk_lane *lane);
-
 /* Put what a reader has rewound past out of the window, as far as nobody is at it; the rest follows when it is finished. */
 void stk_lane_drop_passed(stk_lane *lane, const stk_reader *reader);
 
 /* Note what is held now for the peak. */
 void stk_engine_note_memory(stk_engine *engine);
-
-/* Wake the readers that wait, and whoever polls them. */
-void stk_engine_tell_readers(stk_engine_home *home);
 
 /* --- deliver.c --- */
 
