@@ -176,15 +176,3 @@ stk_status stk_plan_sample_id(stk_plan_view *view, size_t at, char id[96], stk_e
     }
     return status;
 }
-
-/* --- all at once --- */
-
-stk_status stk_plan_count(stk_plan_counts *counts, const stk_options *options, uint32_t world, stk_error *err)
-{
-    *counts = (stk_plan_counts){0};
-    stk_plan_view *view;
-    STK_TRY(stk_plan_open(&view, options, world, NULL, err));
-    const stk_status status = stk_plan_sum(view, NULL, counts, err);
-    stk_plan_close(&view);
-    return status;
-}

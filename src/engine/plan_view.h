@@ -1,4 +1,4 @@
-/* plan_view.h - an open plan between its files.  Only for plan_api.c and plan_sum.c. */
+/* plan_view.h - an open plan between its files.  Only for plan_api.c, plan_sum.c and plan_walk.c. */
 #ifndef STK_ENGINE_PLAN_VIEW_H
 #define STK_ENGINE_PLAN_VIEW_H
 
