@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/parallel.h"
+#include "engine/forecast.h"
 
 enum {
     CLAIM_ROWS = 8192, /* about so many rows a claim: two windows of the default, of which one is computed twice */

@@ -4,10 +4,6 @@
 
 #include "engine/engine_core.h"
 
-/* What one recipe needs, into the largest so far.  media: what its media indices are of; NULL: those of the data sets. */
-void stk_forecast_add(stk_forecast *forecast, const stk_run *run, const stk_recipe *recipe, const stk_media_facts *media,
-                      const stk_slot_layout *layout);
-
 /* Over steps first_step .. end_step - 1 of some ranks, from recipes alone.  watch may be NULL.  Failure: STK_ERR_INTERRUPTED, or that of the
  * lowest step. */
 stk_status stk_forecast_steps(stk_forecast *forecast, const stk_run *run, stk_engine_ranks ranks, uint64_t first_step, uint64_t end_step,

@@ -2,6 +2,7 @@
  * without. */
 #include "tiny_set.h"
 
+#include "engine/forecast.h"
 #include "engine/forecast_steps.h"
 
 #include <glob.h>
