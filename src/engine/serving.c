@@ -1,4 +1,4 @@
-/* serving.c - seats and what they get.  Opening stands in serving_open.c. */
+/* serving.c - seats and what they get.  The engine, from its configuration on, stands in serving_open.c, which calls this. */
 #include "engine/serving_core.h"
 
 #include "base/clock.h"
@@ -6,46 +6,6 @@
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
-}
-
-/* --- agreement --- */
-
-/* With a NUL behind it. */
-static stk_str node_ranks(const stk_serving *s)
-{
-    return (stk_str){(const char *)s->node_ranks.data, s->node_ranks.size_bytes};
-}
-
-static stk_status differs(const stk_serving *s, const stk_wire_hello *hello, stk_error *err)
-{
-    char theirs[96], ours[96];
-    const stk_engine_ranks *const ranks = &s->ranks;
-    if (!stk_str_is(hello->file, s->file))
-        return stk_fail(err, STK_ERR_OPTION, "the engine of this run was opened with the configuration %.100s, not %.*s: use one configuration, or another run",
-                        s->file, (int)(hello->file.size_bytes < 90 ? hello->file.size_bytes : 90), hello->file.data);
-    if (stk_options_text_difference(hello->options, stk_str_of(s->text), theirs, ours))
-        return stk_fail(err, STK_ERR_OPTION, "the engine of this run has \"%.90s\", and this process \"%.90s\": give all processes of a run the same options", ours,
-                        theirs);
-    if (hello->world != ranks->world)
-        return stk_fail(err, STK_ERR_USAGE, "the engine of this run serves a world of %u ranks, and this process says %u: end the others first", ranks->world,
-                        hello->world);
-    if (!stk_str_equal(hello->node_ranks, node_ranks(s)))
-        return stk_fail(err, STK_ERR_USAGE, "the engine of this run serves ranks %.60s, and this process says %.*s: give all processes of a machine the same node_ranks",
-                        node_ranks(s).data, (int)(hello->node_ranks.size_bytes < 60 ? hello->node_ranks.size_bytes : 60), hello->node_ranks.data);
-    if (hello->readers != s->readers)
-        return stk_fail(err, STK_ERR_USAGE, "the engine of this run has %u readers a rank, and this process says %u", s->readers, hello->readers);
-    return STK_OK;
-}
-
-stk_status stk_serving_agree(stk_serving *s, const stk_wire_hello *hello, bool alone, stk_error *err)
-{
-    if (!stk_str_is(hello->release, stk_version()))
-        return stk_fail(err, STK_ERR_USAGE, "the engine of this run is of release %s, and this process of another: end it, or use one release", stk_version());
-    if (s->text) {
-        const stk_status status = differs(s, hello, err);
-        if (!alone || (status == STK_OK && !s->spoiled)) return status;
-    }
-    return stk_serving_configure(s, hello, err);
 }
 
 /* --- seats --- */
@@ -56,7 +16,7 @@ stk_status stk_serving_sit(stk_serving *s, const stk_wire_hello *hello, pid_t pi
     uint32_t at = 0;
     while (at < s->ranks.rank_count && s->ranks.rank[at] != hello->rank) at++;
     if (at == s->ranks.rank_count)
-        return stk_fail(err, STK_ERR_USAGE, "rank %u is not among those of this machine: %.60s", hello->rank, node_ranks(s).data);
+        return stk_fail(err, STK_ERR_USAGE, "rank %u is not among those of this machine: %.60s", hello->rank, stk_serving_node_ranks(s).data);
     if (hello->eval && !s->options.eval) return stk_fail(err, STK_ERR_OPTION, "the configuration has no `eval`: add it, with its data");
     stk_serving_rank *const rank = &s->rank[hello->eval ? STK_LANE_EVAL : STK_LANE_TRAIN][at];
     stk_seat *seat = NULL;
@@ -240,10 +200,17 @@ stk_status stk_seat_next(stk_seat *seat, stk_batch **out, stk_error *err)
     return STK_OK;
 }
 
+static void opening_words(stk_serving *s, char words[200])
+{
+    pthread_mutex_lock(&s->lock);
+    memcpy(words, s->words, sizeof s->words);
+    pthread_mutex_unlock(&s->lock);
+}
+
 void stk_seat_words(const stk_seat *seat, char words[200])
 {
     stk_serving *const s = seat->rank->serving;
-    if (seat->stage == STK_SEAT_COMING) stk_serving_opening_words(s, words);
+    if (seat->stage == STK_SEAT_COMING) opening_words(s, words);
     else if (seat->stage == STK_SEAT_PLACED && seat->rank->kept) slow_words(seat, words);
     else snprintf(words, 200, "for a batch to be made");
 }

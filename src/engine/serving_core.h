@@ -47,13 +47,14 @@ struct stk_serving {
     char words[200];
 };
 
+/* The ranks of the machine in words, with a NUL behind them. */
+static inline stk_str stk_serving_node_ranks(const stk_serving *s)
+{
+    return (stk_str){(const char *)s->node_ranks.data, s->node_ranks.size_bytes};
+}
+
 /* serving.c */
 stk_status stk_seat_find(stk_seat *seat, stk_error *err) STK_MUST_USE;
 void stk_serving_let_go_all(stk_serving_rank *rank);
-
-/* serving_open.c */
-/* Take the configuration of a newcomer in place of what was there. */
-stk_status stk_serving_configure(stk_serving *s, const stk_wire_hello *hello, stk_error *err) STK_MUST_USE;
-void stk_serving_opening_words(stk_serving *s, char words[200]);
 
 #endif

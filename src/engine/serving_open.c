@@ -1,4 +1,4 @@
-/* serving_open.c - the engine of a serving: configured, opened at the earliest place that is wanted, on a thread of its own. */
+/* serving_open.c - the engine of a serving: configured and agreed upon, opened at the earliest place that is wanted, on a thread of its own. */
 #include "engine/serving_core.h"
 
 #include <errno.h>
@@ -33,13 +33,6 @@ static bool report(void *context, const char *set, const char *phase, uint64_t d
     else snprintf(s->words, sizeof s->words, "for the index of %.60s: %.40s", set, phase);
     pthread_mutex_unlock(&s->lock);
     return !atomic_load(&s->stop);
-}
-
-void stk_serving_opening_words(stk_serving *s, char words[200])
-{
-    pthread_mutex_lock(&s->lock);
-    memcpy(words, s->words, sizeof s->words);
-    pthread_mutex_unlock(&s->lock);
 }
 
 static void *run_open(void *context)
@@ -274,7 +267,8 @@ static stk_status make_seats(stk_serving *s, stk_error *err)
     return STK_OK;
 }
 
-stk_status stk_serving_configure(stk_serving *s, const stk_wire_hello *hello, stk_error *err)
+/* Take the configuration of a newcomer in place of what was there. */
+static stk_status configure(stk_serving *s, const stk_wire_hello *hello, stk_error *err)
 {
     stop_opening(s);
     free_seats(s);
@@ -288,6 +282,40 @@ stk_status stk_serving_configure(stk_serving *s, const stk_wire_hello *hello, st
         status = stk_fail(err, STK_ERR_NOMEM, "out of memory: options");
     if (status < 0) free_seats(s);
     return status;
+}
+
+/* --- agreement --- */
+
+static stk_status differs(const stk_serving *s, const stk_wire_hello *hello, stk_error *err)
+{
+    char theirs[96], ours[96];
+    const stk_engine_ranks *const ranks = &s->ranks;
+    if (!stk_str_is(hello->file, s->file))
+        return stk_fail(err, STK_ERR_OPTION, "the engine of this run was opened with the configuration %.100s, not %.*s: use one configuration, or another run",
+                        s->file, (int)(hello->file.size_bytes < 90 ? hello->file.size_bytes : 90), hello->file.data);
+    if (stk_options_text_difference(hello->options, stk_str_of(s->text), theirs, ours))
+        return stk_fail(err, STK_ERR_OPTION, "the engine of this run has \"%.90s\", and this process \"%.90s\": give all processes of a run the same options", ours,
+                        theirs);
+    if (hello->world != ranks->world)
+        return stk_fail(err, STK_ERR_USAGE, "the engine of this run serves a world of %u ranks, and this process says %u: end the others first", ranks->world,
+                        hello->world);
+    if (!stk_str_equal(hello->node_ranks, stk_serving_node_ranks(s)))
+        return stk_fail(err, STK_ERR_USAGE, "the engine of this run serves ranks %.60s, and this process says %.*s: give all processes of a machine the same node_ranks",
+                        stk_serving_node_ranks(s).data, (int)(hello->node_ranks.size_bytes < 60 ? hello->node_ranks.size_bytes : 60), hello->node_ranks.data);
+    if (hello->readers != s->readers)
+        return stk_fail(err, STK_ERR_USAGE, "the engine of this run has %u readers a rank, and this process says %u", s->readers, hello->readers);
+    return STK_OK;
+}
+
+stk_status stk_serving_agree(stk_serving *s, const stk_wire_hello *hello, bool alone, stk_error *err)
+{
+    if (!stk_str_is(hello->release, stk_version()))
+        return stk_fail(err, STK_ERR_USAGE, "the engine of this run is of release %s, and this process of another: end it, or use one release", stk_version());
+    if (s->text) {
+        const stk_status status = differs(s, hello, err);
+        if (!alone || (status == STK_OK && !s->spoiled)) return status;
+    }
+    return configure(s, hello, err);
 }
 
 /* --- the object --- */
