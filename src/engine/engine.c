@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/thread.h"
+#include "engine/survey.h"
 
 enum { IO_THREADS = 4 };
 

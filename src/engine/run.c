@@ -184,13 +184,6 @@ static stk_status open_files(stk_run_set *set, stk_error *err)
     return STK_OK;
 }
 
-bool stk_run_is_remote(const stk_run *run)
-{
-    bool remote = false;
-    for (uint32_t i = 0; i < run->set_count; i++) remote |= stk_survey_is_remote(&run->set[i]);
-    return remote;
-}
-
 /* Threads that wait for a store cost nothing: as many as have some hundred requests under way. */
 static int index_threads(const stk_run_set *set, const stk_options *options)
 {

@@ -57,9 +57,6 @@ stk_status stk_run_prepare(stk_run **out, const stk_options *options, const stk_
 stk_status stk_run_open_index(stk_run *run, const stk_options *options, uint32_t set_index, const stk_index_progress *progress,
                               stk_index_work *work, stk_error *err) STK_MUST_USE;
 
-/* Whether media of any set may be objects. */
-bool stk_run_is_remote(const stk_run *run);
-
 /* Threads that options allow: workers, or one a CPU. */
 int stk_run_thread_count(const stk_options *options);
 

@@ -91,6 +91,13 @@ bool stk_survey_is_remote(const stk_run_set *set)
     return false;
 }
 
+bool stk_run_is_remote(const stk_run *run)
+{
+    bool remote = false;
+    for (uint32_t i = 0; i < run->set_count; i++) remote |= stk_survey_is_remote(&run->set[i]);
+    return remote;
+}
+
 /* What only media need: an index whose media part fits never opens it. */
 static stk_status open_source(survey_worker *w, stk_error *err)
 {

@@ -18,8 +18,9 @@ enum { STK_SURVEY_LAZY_REQUESTS = 96 };
 /* The table for a data set of a prepared run; context is the caller's and outlives the survey. */
 stk_survey stk_survey_of(stk_survey_context *context);
 
-/* Whether media of a set may be objects. */
+/* Whether media of a set, of any set, may be objects. */
 bool stk_survey_is_remote(const stk_run_set *set);
+bool stk_run_is_remote(const stk_run *run);
 
 /* What tells one state of a medium from another, for the quarantine: a file's time, of an object a hash of its ETag. */
 uint64_t stk_survey_version(const stk_media_facts *facts, stk_str etag);
