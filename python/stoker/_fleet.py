@@ -389,7 +389,8 @@ class Fleet:
 
     def figures(self, split: str, timeout: float) -> dict[str, dict[str, Any]]:
         """Of each engine that answers in time."""
-        asked = {m.name: self._control(m, "figures", split) for m in self.members if m.name in self._handles}
+        with self._lock:
+            asked = {m.name: self._control(m, "figures", split) for m in self.members if m.name in self._handles}
         ready, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=timeout) if asked else ([], [])
         told = {}
         for name, ref in asked.items():
