@@ -254,11 +254,10 @@ class Fleet:
         if placement == "local":
             self.members = [Member(f"{run}/{self._here[:16]}", self._here)]
         else:
-            wanted = [Member(f"{run}/{i}", node) for i, node in enumerate(self._nodes(nodes, engines))]
-            self._handle(wanted[0], wanted)
-            self.members = [Member(*member) for member in self._ask(wanted[0], "members")]
+            self.members = [Member(f"{run}/{i}", node) for i, node in enumerate(self._nodes(nodes, engines))]
+            self.members = [Member(*member) for member in self._ask(self.members[0], "members")]
         for member in self.members:
-            self._handle(member, self.members)
+            self._handle(member)
 
     def keep(self) -> None:
         """Hold the engines that others may read, too, for as long as this process lives."""
@@ -282,7 +281,7 @@ class Fleet:
                              f"{len(alive)} nodes have so many CPUs: lower engines or num_cpus", Status.ERR_OPTION)
         return able[:engines]
 
-    def _handle(self, member: Member, members: Sequence[Member]) -> Any:
+    def _handle(self, member: Member) -> Any:
         """Its actor, which is created where there is none.  Does not wait."""
         with self._lock:
             if member.name not in self._handles:
@@ -290,11 +289,11 @@ class Fleet:
                     name=member.name, namespace=NAMESPACE, get_if_exists=True, lifetime="detached" if self._detached else None,
                     num_cpus=self._num_cpus, max_concurrency=CONCURRENT, max_restarts=-1,
                     max_task_retries=-1, scheduling_strategy=NodeAffinitySchedulingStrategy(member.node, soft=False),
-                ).remote(self._setting, list(members))
+                ).remote(self._setting, list(self.members))
             return self._handles[member.name]
 
     def _control(self, member: Member, method: str, *arguments: Any) -> Any:
-        return getattr(self._handles[member.name], method).options(concurrency_group="control").remote(*arguments)
+        return getattr(self._handle(member), method).options(concurrency_group="control").remote(*arguments)
 
     def _ask(self, member: Member, method: str, *arguments: Any) -> Any:
         """What an engine answers at once, once it is there."""
@@ -340,10 +339,11 @@ class Fleet:
             count, first = len(self.members), self.home(number, rank) + tries
             order = [self.members[(first + i) % count] for i in range(count)]
             member = min(order, key=lambda m: max(self._alone.get(m.name, 0.0), now))
-            return member, self._handle(member, self.members)
+            return member, self._handle(member)
 
     def is_home(self, number: int, rank: int, member: Member) -> bool:
-        return self.members[self.home(number, rank)] == member
+        with self._lock:
+            return self.members[self.home(number, rank)] == member
 
     def doubt(self, member: Member, late: float) -> None:
         """An engine says nothing: it is left alone for as long as it was late, each time for longer, since a trial costs a wait."""
@@ -365,6 +365,8 @@ class Fleet:
             del self._handles[member.name]
             self._alone[member.name] = time.monotonic() + REVIVE_S
             if self._placement == "local":
+                if member != self.members[0]:
+                    self.members.remove(member)  # whose it is creates it anew
                 self._find_others()
                 return
             at = self.members.index(member) if member in self.members else -1

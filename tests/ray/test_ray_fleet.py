@@ -45,3 +45,14 @@ def test_when_all_are_late_the_one_that_comes_back_first_is_asked(clock, fleet):
     assert [asked(fleet, n) for n in range(3)] == ["b", "b", "b"]
     fleet.trust(fleet.members[2])
     assert [asked(fleet, n) for n in range(3)] == ["c", "c", "c"]
+
+
+def test_an_engine_of_another_node_that_helped_out_and_has_gone_is_not_created_here(clock, fleet, monkeypatch):
+    """Whose it is does so, on its node."""
+    fleet._placement, fleet.run, (own, helper, _) = "local", "run", fleet.members
+    fleet.members = [own, helper._replace(node="")]
+    monkeypatch.setattr(_fleet.ray.util, "list_named_actors", lambda all_namespaces: [])
+    fleet.went(fleet.members[1], "b")
+    assert fleet.members == [own] and [asked(fleet, n) for n in range(3)] == ["a", "a", "a"]
+    fleet.went(own, "a")
+    assert fleet.members == [own]
