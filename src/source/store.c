@@ -4,8 +4,9 @@
  * for the network or the next due time, look at what is due, hand out what is finished.  Each step is constant time or a heap's
  * logarithm; only cancel and close look at all.
  *
- * Not here: jobs and their pieces (store_jobs.c), one range for several requests (store_merge.c), what is sent (store_ask.c), what
- * an answer means (store_answer.c), the blocking calls (store_call.c). */
+ * Not here: jobs and their pieces (store_jobs.c), one range for several requests (store_merge.c), the queues of requests
+ * (store_queue.c), deadlines (store_due.c), what is sent (store_ask.c), who signs it (store_provider.c), what an answer means
+ * (store_answer.c), the blocking calls (store_call.c). */
 #include "source/store_core.h"
 
 #include <errno.h>
@@ -17,24 +18,7 @@
  * 183 KB with TLS; a loop 0.2 MB, and 1.2 MB with the system's certificates. */
 enum { REQUEST_BYTES = 224 << 10, LOOP_BYTES = 2 << 20 };
 
-void stk_waiting_leave(stk_loop *l, stk_request *r)
-{
-    *(r->previous ? &r->previous->next : &l->waiting_first) = r->next;
-    *(r->next ? &r->next->previous : &l->waiting_last) = r->previous;
-    r->next = r->previous = NULL;
-    l->waiting_count--;
-}
-
-void stk_waiting_enter(stk_loop *l, stk_request *r)
-{
-    stk_request *before = l->waiting_last;
-    while (before && before->priority > r->priority) before = before->previous;
-    r->previous = before;
-    r->next = before ? before->next : l->waiting_first;
-    *(r->next ? &r->next->previous : &l->waiting_last) = r;
-    *(before ? &before->next : &l->waiting_first) = r;
-    l->waiting_count++;
-}
+/* --- what may start --- */
 
 /* Give the first waiting request a job.  False: there is none to give. */
 static bool open_first(stk_loop *l)
@@ -47,8 +31,6 @@ static bool open_first(stk_loop *l)
     stk_request_end(l, r);
     return true;
 }
-
-/* --- what may start --- */
 
 /* The first few answers of a bucket tell its region, whether it may be read, and resolve its name: not 256 at once. */
 static bool may_start(const stk_loop *l, const stk_piece *p)
@@ -78,56 +60,14 @@ static void admit(stk_loop *l)
 
 /* --- what is due --- */
 
-static stk_ns whole_limit(const stk_loop *l, const stk_piece *p)
-{
-    const uint64_t bytes = p->end != STK_UNKNOWN_BYTES ? p->end - p->first
-                           : p->job->kind == STK_JOB_PUT ? ((const stk_call *)p->job->request->work)->upload.size_bytes
-                                                         : p->job->request->capacity_bytes;
-    return l->patience.whole_ns + (bytes > INT64_MAX / 4000 ? INT64_MAX / 4 : (stk_ns)bytes * 1000);
-}
-
-/* When the attempt has waited too long, by what is known now. */
-static stk_ns attempt_deadline(const stk_loop *l, const stk_attempt *attempt)
-{
-    const stk_piece *const p = attempt->piece;
-    const stk_ns whole = attempt->started + whole_limit(l, p);
-    stk_ns quiet;
-    if (attempt->first_byte) quiet = attempt->last_byte + l->patience.stall_ns;
-    else if (attempt->last_byte) quiet = attempt->last_byte + l->patience.first_byte_ns; /* an upload goes on */
-    else quiet = attempt->started + stk_first_byte_limit(&l->lateness[attempt->size_class], &l->patience);
-    return quiet < whole ? quiet : whole;
-}
-
-/* 0: this piece is not to be asked for once more. */
-static stk_ns hedge_time(const stk_loop *l, const stk_piece *p)
-{
-    const stk_attempt *const attempt = p->attempt[0];
-    if (!l->store->config.hedge || p->hedges == STK_ATTEMPTS - 1 || !attempt || attempt->first_byte) return 0;
-    if (p->job->kind != STK_JOB_GET || p->job->parted || stk_piece_wanted_bytes(p) > STK_PART_BYTES) return 0;
-    const stk_ns late = l->lateness[attempt->size_class].p97_ns;
-    return late ? attempt->started + (p->hedges + 1) * late : 0;
-}
-
 static bool may_hedge(const stk_loop *l, stk_ns now)
 {
     return l->metrics.hedges_sent * 20 < l->metrics.requests && l->in_flight < l->patience.limit && stk_pace_is_calm(&l->pace, now);
 }
 
-void stk_piece_watch(stk_loop *l, stk_piece *p)
-{
-    stk_ns due = STK_FOREVER;
-    for (int i = 0; i < STK_ATTEMPTS; i++) {
-        const stk_ns deadline = p->attempt[i] ? attempt_deadline(l, p->attempt[i]) : STK_FOREVER;
-        if (deadline < due) due = deadline;
-    }
-    const stk_ns hedge = hedge_time(l, p);
-    if (hedge && hedge < due) due = hedge;
-    stk_piece_due(l, p, due);
-}
-
 static void look_at_flying(stk_loop *l, stk_piece *p, stk_ns now)
 {
-    const stk_ns hedge = hedge_time(l, p);
+    const stk_ns hedge = stk_piece_hedge_time(l, p);
     if (hedge && hedge <= now) {
         p->hedges++;
         if (may_hedge(l, now)) {
@@ -137,7 +77,7 @@ static void look_at_flying(stk_loop *l, stk_piece *p, stk_ns now)
     }
     bool late = false;
     for (int i = 0; i < STK_ATTEMPTS; i++) {
-        if (!p->attempt[i] || attempt_deadline(l, p->attempt[i]) > now) continue;
+        if (!p->attempt[i] || stk_attempt_deadline(l, p->attempt[i]) > now) continue;
         stk_attempt_close(l, p->attempt[i]);
         late = true;
     }
@@ -341,40 +281,6 @@ static void free_loop(stk_loop *l)
     stk_peers_destroy(l->peers);
     stk_free(l->heap);
     pthread_mutex_destroy(&l->lock);
-}
-
-static void credentials_changed(void *context)
-{
-    stk_store *const s = context;
-    for (int i = 0; i < s->loop_count; i++) {
-        stk_loop *const l = &s->loop[i];
-        pthread_mutex_lock(&l->lock);
-        l->credentials_changed = true;
-        pthread_mutex_unlock(&l->lock);
-        stk_http_wake(l->http);
-    }
-}
-
-stk_provider *stk_store_provider(stk_store *s, stk_error *err)
-{
-    pthread_mutex_lock(&s->lock);
-    if (!s->provider && !s->provider_failed) {
-        const stk_source_config *const c = &s->config;
-        const stk_provider_config config = {.profile_name = c->profile_name, .region = c->region, .endpoint = c->endpoint,
-                                            .ca = c->ca, .addressing = c->addressing, .anonymous = c->anonymous};
-        s->provider_failed = stk_provider_open(&s->provider, &config, &s->provider_error) < 0;
-        if (s->provider) stk_provider_on_change(s->provider, credentials_changed, s);
-    }
-    stk_provider *const provider = s->provider;
-    if (!provider) *err = s->provider_error;
-    pthread_mutex_unlock(&s->lock);
-    return provider;
-}
-
-const stk_endpoint *stk_store_endpoint(stk_store *s, stk_error *err)
-{
-    stk_provider *const provider = stk_store_provider(s, err);
-    return provider ? stk_provider_endpoint(provider) : NULL;
 }
 
 stk_status stk_store_open(stk_store **out, const stk_source_config *config, const stk_patience *patience,

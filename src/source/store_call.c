@@ -6,15 +6,6 @@
 static const stk_ns LOOK_NS = 100 * STK_MS; /* how soon a call that waits notices that it should stop */
 enum { PAGE_BYTES = 8 << 20, QUERY_BYTES = 8192, PAGES = 1 << 20 };
 
-void stk_call_finish(stk_request *r)
-{
-    stk_call *const call = r->work;
-    pthread_mutex_lock(&call->lock);
-    call->done = true;
-    pthread_cond_signal(&call->change);
-    pthread_mutex_unlock(&call->lock);
-}
-
 /* Until it is done.  Who should not wait any longer calls it back, and it is done soon. */
 static void wait_for(stk_store *s, stk_call *call, stk_request *r)
 {

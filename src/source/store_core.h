@@ -181,15 +181,26 @@ struct stk_store {
     stk_loop *loop;
 };
 
-/* --- store.c --- */
-
-/* Look at a flying piece again when the first of its deadlines is due; further bytes only move that back. */
-void stk_piece_watch(stk_loop *loop, stk_piece *piece);
+/* --- store_queue.c --- */
 
 void stk_waiting_enter(stk_loop *loop, stk_request *request);
 void stk_waiting_leave(stk_loop *loop, stk_request *request); /* it is no longer without a job */
 
+void stk_request_end(stk_loop *loop, stk_request *request); /* queue it for delivery; its status is set */
+void stk_call_finish(stk_request *request);                 /* wake who waits for it */
+
+/* --- store_provider.c --- */
+
 stk_provider *stk_store_provider(stk_store *store, stk_error *err);
+
+/* --- store_due.c --- */
+
+/* When an attempt has waited too long, by what is known now. */
+stk_ns stk_attempt_deadline(const stk_loop *loop, const stk_attempt *attempt);
+/* When a piece is to be asked for once more; 0: it is not. */
+stk_ns stk_piece_hedge_time(const stk_loop *loop, const stk_piece *piece);
+/* Look at a flying piece again when the first of its deadlines is due; further bytes only move that back. */
+void stk_piece_watch(stk_loop *loop, stk_piece *piece);
 
 /* --- store_jobs.c --- */
 
@@ -216,8 +227,6 @@ void stk_job_restart(stk_loop *loop, stk_job *job, stk_ns pause_ns);
 /* Point a job at an address: its own, or that of a redirect.  < 0: the job has failed. */
 stk_status stk_job_aim(stk_loop *loop, stk_job *job, stk_str address);
 
-void stk_request_end(stk_loop *loop, stk_request *request); /* queue it for delivery; its status is set */
-
 /* --- store_merge.c --- */
 
 /* Take a waiting request and those of the next ones that its range may be merged with out of the waiting ones.  NULL: none; it
@@ -228,10 +237,6 @@ bool stk_carrier_cancelled(const stk_carrier *carrier); /* one of the carried is
 
 /* Its request is whole, and so are the carried; or each waits again, for itself. */
 void stk_carrier_end(stk_loop *loop, stk_carrier *carrier);
-
-/* --- store_call.c --- */
-
-void stk_call_finish(stk_request *request); /* wake who waits for it */
 
 /* --- store_ask.c --- */
 

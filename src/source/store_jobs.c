@@ -185,20 +185,6 @@ static stk_job *take_job(stk_loop *l)
     return job;
 }
 
-void stk_request_end(stk_loop *l, stk_request *r)
-{
-    if (r->status < 0) {
-        stk_error_stage(&r->error, STK_STAGE_FETCH);
-        (void)stk_url_show(r->error.file, sizeof r->error.file, r->address);
-        stk_blank_controls(r->error.file);
-    } else {
-        r->error.status = STK_OK;
-    }
-    r->next = NULL;
-    *(l->finished_last ? &l->finished_last->next : &l->finished_first) = r;
-    l->finished_last = r;
-}
-
 void stk_job_finish(stk_loop *l, stk_job *job, stk_status status)
 {
     stk_request *const r = job->request;
