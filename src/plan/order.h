@@ -11,7 +11,7 @@
 #define STK_PLAN_ORDER_H
 
 #include "base/permutation.h"
-#include "plan/planner.h"
+#include "plan/plan_config.h"
 
 typedef struct stk_order stk_order;
 
