@@ -10,7 +10,7 @@
  *
  * Errors come back with their handle, none is printed.  Pillow turns a TIFF upright while it loads it, so its
  * orientation is applied under every rule (stk_media_orientation). */
-#include "image/tiff.h"
+#include "image/tiff_rows.h"
 
 #include <stdarg.h>
 #include <tiffio.h>

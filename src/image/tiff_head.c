@@ -5,7 +5,7 @@
  * directories are kept: the first of two equal tags counts, unknown types are passed over, values that
  * together are larger than the file are skipped, and a value behind the end ends the directory.  Where that
  * would turn a cut file into another picture, the file is refused. */
-#include "image/tiff.h"
+#include "image/tiff_head.h"
 
 enum {
     PHOTO_WHITE_IS_0 = 0,

@@ -1,6 +1,6 @@
 /* tiff_rows.c - samples of a TIFF to grey or RGB, as Pillow's unpackers and convert("RGB") make them
  * (spec-qwen3vl.md section 1.2). */
-#include "image/tiff.h"
+#include "image/tiff_rows.h"
 
 /* A row of samples under way. */
 typedef struct row {

@@ -1,9 +1,8 @@
-/* tiff.h - what the first directory of a TIFF says, and rows of its samples as Pillow sees them.
+/* tiff_head.h - what the first directory of a TIFF says.
  *
- * Shared by the three files of the codec: tiff_head.c reads directories, tiff_rows.c converts rows, tiff.c
- * decodes. */
-#ifndef STK_IMAGE_TIFF_H
-#define STK_IMAGE_TIFF_H
+ * Not here: rows of its samples (tiff_rows.h), decoding (tiff.c). */
+#ifndef STK_IMAGE_TIFF_HEAD_H
+#define STK_IMAGE_TIFF_HEAD_H
 
 #include "image/codec.h"
 
@@ -132,18 +131,5 @@ static inline bool stk_tiff_is_stored(const stk_tiff_head *head)
 {
     return head->compression == STK_TIFF_NONE;
 }
-
-/* How a row becomes bytes of one or three channels. */
-typedef struct stk_tiff_converter {
-    const stk_tiff_head *head;
-    bool low_first; /* the samples' bytes: those of libtiff are the machine's */
-    bool on_white;  /* else alpha is dropped */
-    uint8_t palette[256][3];
-} stk_tiff_converter;
-
-uint32_t stk_tiff_channels(const stk_tiff_head *head);
-
-/* width_px pixels from the rows of the planes that count. */
-void stk_tiff_convert(const stk_tiff_converter *converter, uint8_t *out, const uint8_t *const plane[4]);
 
 #endif
