@@ -92,9 +92,10 @@ test-all: test-levels test-asan test-tsan test-faults test-clang test-s3 test-wh
 some_schedules = sh -ec 'tools/install-deps s3; ninja -C $(1) tests/s3/store_probe; \
 	STK_BUILD=$(abspath $(1)) STK_SCHEDULES=60 .venv-s3/bin/python -m pytest -q -p no:cacheprovider tests/s3/test_fault_schedules.py -k random'
 
+# Who talks to whom does not depend on the level.
 test-levels: build
-	STK_CPU=none $(MESON_TEST) -C $(BUILD) --no-suite checks
-	STK_CPU=avx2 $(MESON_TEST) -C $(BUILD) --no-suite checks
+	STK_CPU=none $(MESON_TEST) -C $(BUILD) --no-suite checks --no-suite process
+	STK_CPU=avx2 $(MESON_TEST) -C $(BUILD) --no-suite checks --no-suite process
 
 test-asan: deps
 	@$(call configure,build-asan,-Db_sanitize=address$(,)undefined -Db_ndebug=false -Doptimization=1 -Ddebug=true)
