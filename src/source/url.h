@@ -4,7 +4,7 @@
  *     http(s)://host[:port]/path?query    as written; only bytes that cannot stand in a request line are encoded
  *
  * What comes out never holds a control character, a space or a byte above 0x7e, so no key can inject a header.
- * Nothing here allocates.  Not here: which hosts a manifest may name (places.c), redirects (store.c). */
+ * Nothing here allocates.  Not here: which hosts a manifest may name (places.c), redirects (store_jobs.c). */
 #ifndef STK_SOURCE_URL_H
 #define STK_SOURCE_URL_H
 
