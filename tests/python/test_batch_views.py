@@ -286,12 +286,16 @@ def test_the_interpreter_may_end_with_everything_open(config, index_dir):
 
 
 SOAK = """
-import os, pathlib, sys, stoker
+import os, pathlib, sys, time, stoker
 count, run = int(sys.argv[3]), sys.argv[4]
 
 def look(process):
+    fewest = 1 << 30
+    for _ in range(50):  # a file that is being read is open for a moment
+        fewest = min(fewest, len(os.listdir(f"/proc/{process}/fd")))
+        time.sleep(0.004)
     with open(f"/proc/{process}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), len(os.listdir(f"/proc/{process}/fd"))
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"), fewest
 
 with stoker.Loader(sys.argv[1], index_dir=sys.argv[2], run=run, workers=1, steps=count, batch=1, memory="64MiB", max_pixels=16384) as loader:
     engine, = (folder.name for folder in pathlib.Path("/proc").iterdir()
@@ -315,7 +319,7 @@ def test_memory_and_descriptors_stay_flat(config, index_dir):
     for what, at in (("client", 1), ("engine", 3)):
         grown, opened = end[at] - half[at], end[at + 1] - half[at + 1]
         print(f"{what}: {1000 * grown // (count // 2)} bytes in 1,000 batches")
-        assert opened == 0 and grown < 1024 * count // 2, f"{what}: {grown} bytes and {opened} descriptors more in {count // 2} batches"
+        assert opened <= 0 and grown < 1024 * count // 2, f"{what}: {grown} bytes and {opened} descriptors more in {count // 2} batches"
 
 
 # --- pixels ---

@@ -119,8 +119,8 @@ def test_who_only_looks_whether_it_is_there_does_not_hold_an_engine(load, run_na
     """As each engine that starts does with the sockets of the others."""
     loader = load(run=run_name)
     next(loader)
-    folder = pathlib.Path(f"/proc/{engine_of(run_name)}/fd")
-    place = next(link.parent for link in (entry.readlink() for entry in folder.iterdir()) if link.suffix == ".log")
+    (log,) = [link for link in map(os.path.realpath, pathlib.Path(f"/proc/{engine_of(run_name)}/fd").iterdir()) if link.endswith(f"/{run_name}.log")][:1]
+    place = pathlib.Path(log).parent
     loader.close()
     for _ in range(400):
         with socket.socket(socket.AF_UNIX) as looking:
