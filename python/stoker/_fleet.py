@@ -87,8 +87,9 @@ def stand_up() -> int:
 
     Without the right to, the raylet has to be started with ``RAY_worker_niceness=0``.
     """
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    if os.getpriority(os.PRIO_PROCESS, 0) > 0:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
     return os.getpriority(os.PRIO_PROCESS, 0)
 
 

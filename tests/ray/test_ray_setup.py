@@ -115,9 +115,10 @@ got += [next(loader).digest().hex() for _ in range(19)]
 print(json.dumps([got, next(iter(loader.metrics()["ray"]["engines"].values()))["nice"]]))
 """, WITHOUT_THE_RIGHT, RAY_worker_niceness=niceness)
     assert status == 0, errors[-3000:]
-    assert json.loads(said) == [first_twenty, int(niceness)]
+    nice = min(os.getpriority(os.PRIO_PROCESS, 0) + int(niceness), 19)  # Ray adds its own to that of who starts it
+    assert json.loads(said) == [first_twenty, nice]
     told = re.findall("RuntimeWarning: .* runs with niceness (.*), behind everything else there: start its raylet with RAY_worker_niceness=0", errors)
-    assert told == (["15"] if niceness == "15" else []), errors
+    assert told == ([str(nice)] if nice > 0 else []), errors
 
 
 def test_a_store_that_shared_memory_has_no_room_for_is_told():
