@@ -331,15 +331,21 @@ static void *ask_about(void *context)
     return NULL;
 }
 
+/* With the smallest window, and in turn (k) with the fewest bytes ahead. */
+static stk_engine *open_smallest(size_t k)
+{
+    setup();
+    set("prefetch", "1");
+    set("keep", "1");
+    if (k) set("fetch_ahead", "1");
+    return open_engine();
+}
+
 static void a_crowd_that_changes_its_mind_is_served(void)
 {
     static const size_t by[] = {1, 5, 11, 17, 23, 29, 31, 37};
     for (size_t k = 0; k < 2; k++) {
-        setup();
-        set("prefetch", "1");
-        set("keep", "1");
-        if (k) set("fetch_ahead", "1");
-        stk_engine *engine = open_engine();
+        stk_engine *engine = open_smallest(k);
         pthread_t thread[8];
         caller callers[8];
         for (size_t i = 0; i < 8; i++) {
@@ -356,11 +362,7 @@ static void a_crowd_that_changes_its_mind_is_served(void)
 static void what_was_given_up_stands_in_nobodys_way(void)
 {
     for (size_t k = 0; k < 2; k++) {
-        setup();
-        set("prefetch", "1");
-        set("keep", "1");
-        if (k) set("fetch_ahead", "1");
-        stk_engine *engine = open_engine();
+        stk_engine *engine = open_smallest(k);
         stk_batch *held[2] = {NULL}, *batch = NULL;
         stk_error err;
         for (size_t i = 0; i < 2; i++) CHECK_OK(stk_engine_make(engine, &place[i], &held[i], STK_FOREVER, &err), err);

@@ -86,6 +86,13 @@ static inline int served_files(char names[400])
     return count;
 }
 
+/* Wait until the engine of a run has ended. */
+static inline void served_expect_end_of_engine(const char *run)
+{
+    for (int i = 0; i < 600 && served_engine(run); i++) served_sleep_ms(50);
+    CHECK_MSG(served_engine(run) == 0, "the engine of %s lives on", run);
+}
+
 /* The engine ends by itself, and leaves nothing. */
 static inline void served_expect_end(const char *run)
 {

@@ -212,8 +212,7 @@ static void who_holds_a_batch_on_holds_no_engine(void)
     served_expect_next(client, calm.digest[0], "before");
     CHECK_OK(stk_client_next(client, &batch, STK_FOREVER, &err), err);
     stk_client_close(&client);
-    for (int i = 0; i < 600 && served_engine("held"); i++) served_sleep_ms(50);
-    CHECK_INT(served_engine("held"), 0);
+    served_expect_end_of_engine("held");
     stk_batch_digest(batch, digest);
     CHECK(memcmp(digest, calm.digest[1], 16) == 0);
     stk_batch_release(&batch);
@@ -231,8 +230,7 @@ static void an_engine_that_is_told_to_stop_leaves_batches_as_they_are(void)
     for (int i = 0; i < 3; i++) CHECK_OK(stk_client_next(client, &batch[i], STK_FOREVER, &err), err);
     const pid_t engine = served_engine("told");
     CHECK(engine > 0 && kill(engine, SIGTERM) == 0);
-    for (int i = 0; i < 600 && served_engine("told"); i++) served_sleep_ms(50);
-    CHECK_INT(served_engine("told"), 0);
+    served_expect_end_of_engine("told");
     for (int i = 0; i < 3; i++) {
         stk_batch_digest(batch[i], digest);
         CHECK(memcmp(digest, calm.digest[i], 16) == 0);
@@ -596,8 +594,7 @@ static void an_engine_ends_with_its_last_client_though_children_live_on(void)
         for (;;) pause();
     served_expect_next(client, calm.digest[1], "beside a child");
     stk_client_close(&client);
-    for (int i = 0; i < 600 && served_engine("children"); i++) served_sleep_ms(50);
-    CHECK_INT(served_engine("children"), 0);
+    served_expect_end_of_engine("children");
     CHECK(waitpid(child, NULL, WNOHANG) == 0);
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
     stk_options_deinit(&options);
