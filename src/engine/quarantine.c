@@ -30,8 +30,10 @@ enum {
     CELL_BYTES = 256,       /* a cell is its thread's own, on its own cache lines */
     LOG_BYTES = CELL_COUNT * CELL_BYTES,
     LIST_BYTES_MAX = 16 << 20,
+    TRIALS = 3,             /* of a picture, while they tell nothing */
 };
 #define LOOK_NS (2 * STK_MS) /* how often a trial is looked at */
+#define STILL_NS (2 * STK_S) /* a trial that computes nothing for so long tells nothing */
 
 struct stk_quarantine_cell {
     _Atomic uint64_t key; /* 0: nothing is in work */
@@ -47,7 +49,7 @@ typedef struct key_set {
 
 struct stk_quarantine {
     char *stem;
-    stk_ns alone_ns; /* of a trial */
+    stk_ns alone_ns; /* that a trial may compute */
     pthread_mutex_t lock; /* guards all below */
     bool opened;
     int fd;                    /* of the log; -1: none is kept */
@@ -276,10 +278,20 @@ uint64_t stk_quarantine_key(stk_str address, uint64_t size_bytes, uint64_t mtime
 
 /* --- work --- */
 
+/* What a fault of the decoder ends its process with.  Any other signal was sent from outside, to this child as to the rest of its job or by
+ * a system short of memory, and says nothing about the picture. */
+static const int fatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
+
+static bool is_fatal(int signal_number)
+{
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
+        if (fatal[i] == signal_number) return true;
+    return false;
+}
+
 /* The child: the program's own handlers would run in it, and a core file of each crash helps nobody. */
 static _Noreturn void work_alone(void (*alone)(void *context), void *context, pid_t parent)
 {
-    static const int fatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
     sigset_t none;
     sigemptyset(&none);
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) signal(fatal[i], SIG_DFL);
@@ -292,32 +304,49 @@ static _Noreturn void work_alone(void (*alone)(void *context), void *context, pi
     _exit(0);
 }
 
-/* Until the child has ended, or its time is up: then it is killed, and how it ended is as if by an alarm.  What counts is the time that this
- * process waits: when all of a job is stopped for a while, that is not the picture's. */
+static stk_ns cpu_of(pid_t child)
+{
+    clockid_t id;
+    struct timespec used;
+    if (clock_getcpuclockid(child, &id) || clock_gettime(id, &used)) return 0;
+    return (stk_ns)used.tv_sec * STK_S + (stk_ns)used.tv_nsec;
+}
+
+/* How a trial ended; nothing learned is SIGKILL, which is no crash.  A decoder computes and waits for nothing, so what counts is its time of
+ * computing, whatever else the machine does.  One that stands still waits for a lock that a thread of the parent held at the
+ * fork (of an allocator that does not look after its locks there), or somebody stopped it. */
 static int wait_for(const stk_quarantine *q, pid_t child)
 {
+    const stk_ns still_ns = q->alone_ns < STILL_NS ? q->alone_ns : STILL_NS;
+    stk_ns used = 0, still = 0;
     int how = 0;
-    for (stk_ns waited = 0;; waited += LOOK_NS) {
+    for (; used < q->alone_ns && still < still_ns; still += LOOK_NS) {
         const pid_t got = waitpid(child, &how, WNOHANG);
         if (got == child) return how;
-        if (got < 0 && errno != EINTR) return 0; /* this program lets nobody wait for its children */
-        if (waited >= q->alone_ns) break;
+        if (got < 0 && errno != EINTR) return SIGKILL; /* this program lets nobody wait for its children */
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+        const stk_ns now = cpu_of(child);
+        if (now > used) still = 0;
+        used = now > used ? now : used;
     }
     kill(child, SIGKILL);
     while (waitpid(child, &how, 0) < 0 && errno == EINTR) continue;
-    return SIGALRM;
+    return used < q->alone_ns ? SIGKILL : SIGALRM;
 }
 
-/* The signal that ended the work in a child; 0: it came through. */
+/* The signal that ended the work in a child; 0: it came through, or no child tells, and it is as if nothing were known. */
 static int try_alone(const stk_quarantine *q, void (*alone)(void *context), void *context)
 {
-    const pid_t parent = getpid(), child = fork();
-    if (child == 0) work_alone(alone, context, parent);
-    if (child < 0) return 0; /* no process to be had: as if nothing were known */
-    const int how = wait_for(q, child);
-    /* A sanitizer ends a process by exit. */
-    return WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how) ? SIGABRT : 0;
+    const pid_t parent = getpid();
+    for (int i = 0; i < TRIALS; i++) {
+        const pid_t child = fork();
+        if (child == 0) work_alone(alone, context, parent);
+        if (child < 0) return 0;
+        const int how = wait_for(q, child);
+        if (WIFEXITED(how)) return WEXITSTATUS(how) ? SIGABRT : 0; /* a sanitizer ends a process by exit */
+        if (WTERMSIG(how) == SIGALRM || is_fatal(WTERMSIG(how))) return WTERMSIG(how);
+    }
+    return 0;
 }
 
 static void begin(stk_quarantine_cell *cell, uint64_t key, stk_str address)
