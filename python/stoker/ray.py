@@ -323,7 +323,9 @@ class _Calls:
         self._cores.update({name: core for name, told in engines.items() if (core := told.pop("core"))})
         if not self._cores:
             raise WaitError("no engine of the run told its figures in 5 s: look at `ray status`", Status.ERR_TIMEOUT)
-        return {**add_up([*self._cores.values()]), "ray": {**self.counts, "links": {node: dict(link) for node, link in list(self._links.items())}, "outstanding": self._outstanding, "engines": engines, "store": self._store}}
+        links = {node: dict(link) for node, link in list(self._links.items())}
+        return {**add_up([*self._cores.values()]),
+                "ray": {**self.counts, "links": links, "outstanding": self._outstanding, "engines": engines, "store": self._store}}
 
     def close(self) -> None:
         """What was asked for is not wanted any more; batches stay."""
@@ -374,7 +376,7 @@ class Loader(_loader.Loader):
     outstanding : int or None
         Calls that a rank keeps under way.  None: as many as keep the engines busy, within ``store_share``.
     store_share : float
-        The part of a node's object store that this run may fill.
+        The part of a node's object store that this run may fill, its training and evaluation together.
     late : float
         Seconds after which the oldest call is asked of another engine.
     on_spill : {"error", "warn"}
@@ -429,21 +431,31 @@ class Loader(_loader.Loader):
         """The name of the run, by which its ranks find their engines, and ``stop`` ends them."""
         return self._fleet.run
 
+    def _of_other_split(self) -> Loader | None:
+        """This rank's loader of the other split, where it is open: training and evaluation share the stores."""
+        return next((other for other in list(_loader._open_loaders) if isinstance(other, Loader) and not other._reader.closed
+                     and (other.run, other._rank) == (self.run, self._rank) and other._split != self._split), None)
+
     def _credits(self, ranks_here: int, ranks_each: float, wanted: int | None, share: float) -> int:
         """Calls under way, so that what they return fits into the given part of the stores: of this node, where the trainers' own batches
-        are too, and of the engines' nodes."""
-        size, keep = self._opener.batch_bytes, self._opener.keep
+        are too, and of the engines' nodes.  What the rank's loader of the other split may have there counts."""
+        size, keep, other = self._opener.batch_bytes, self._opener.keep, self._of_other_split()
+        other_calls = other._outstanding * other._opener.batch_bytes if other else 0
+        other_held = other_calls + (other._opener.keep * other._opener.batch_bytes if other else 0)
         own = self._stores.get(ray.get_runtime_context().get_node_id(), 0.0)
         theirs = min((self._stores.get(member.node, own) for member in self._fleet.members), default=own)
-        most = min(share * own / (size * ranks_here) - keep, share * theirs / (size * max(ranks_each, 1)))
+        ranks_each = max(ranks_each, 1)
+        most = min((share * own / ranks_here - other_held) / size - keep, (share * theirs / ranks_each - other_calls) / size)
         auto = max(2, -(-AT_ENGINE // ranks_each))
         calls = int(wanted if wanted is not None else min(auto, most))
-        room = int(size * max(ranks_here * (max(calls, 1) + keep), max(ranks_each, 1) * max(calls, 1)))
         if calls < 1 or calls > most:
-            raise SetupError(f"the object store of a node holds {int(min(own, theirs)) // MIB} MiB, and {max(calls, 1)} calls under way of "
-                             f"{ranks_here} ranks with micro-batches of up to {size} bytes, and keep {keep}, take {room} bytes, over store_share {share:g} "
-                             f"of it: start the nodes with --object-store-memory={int(room / share) + 1} or more, or lower micro_batch, keep or outstanding",
-                             Status.ERR_BUDGET)
+            calls = max(calls, 1)
+            room = int(max(ranks_here * (size * (calls + keep) + other_held), ranks_each * (size * calls + other_calls)))
+            beside = f" beside {other_held} bytes of its loader for {'evaluation' if other._split == 'eval' else 'training'}" if other else ""
+            raise SetupError(f"the object store of a node holds {int(min(own, theirs)) // MIB} MiB, and {calls} calls under way of "
+                             f"{ranks_here} ranks with micro-batches of up to {size} bytes, and keep {keep},{beside} take {room} bytes, over store_share "
+                             f"{share:g} of it: start the nodes with --object-store-memory={int(room / share) + 1} or more, or lower micro_batch, keep or "
+                             "outstanding", Status.ERR_BUDGET)
         return calls
 
     def _open(self, text: str | None, allow_changes: Iterable[str] = ()) -> None:

@@ -161,19 +161,25 @@ def test_siblings_get_what_was_made_once_and_only_the_fields_they_want(load):
     assert told[1]["micro_batches"] <= 30 and next(iter(told[1]["ray"]["engines"].values()))["made"] >= 40
 
 
-def test_training_and_evaluation_and_tensors(config, small, tmp_path):
+@pytest.fixture
+def both(config, tmp_path):
+    """A configuration of training and evaluation."""
+    shutil.copytree(config.parent, tmp_path / "set")
+    with open(tmp_path / "set/stoker.yaml", "a", encoding="utf-8") as file:
+        file.write("\neval:\n  batch: 4\n  data: [{name: sample, path: train.jsonl, first: 12}]\n")
+    return tmp_path / "set/stoker.yaml"
+
+
+def test_training_and_evaluation_and_tensors(both, small):
     torch = pytest.importorskip("torch")
     import stoker.torch
 
     class Loader(stoker.torch.Loader, stoker.ray.Loader):
         pass
 
-    shutil.copytree(config.parent, tmp_path / "set")
-    with open(tmp_path / "set/stoker.yaml", "a", encoding="utf-8") as file:
-        file.write("\neval:\n  batch: 4\n  data: [{name: sample, path: train.jsonl, first: 12}]\n")
     options = {**small, "run": "both", "node_ranks": range(2), "max_pixels": 16384}
-    with Loader(tmp_path / "set/stoker.yaml", 0, 2, split="eval", device="cpu", **options) as evaluation, \
-            Loader(tmp_path / "set/stoker.yaml", 0, 2, device="cpu", dtype=torch.bfloat16, **options) as training:
+    with Loader(both, 0, 2, split="eval", device="cpu", **options) as evaluation, \
+            Loader(both, 0, 2, device="cpu", dtype=torch.bfloat16, **options) as training:
         for _ in range(2):
             seen = list(evaluation)
             assert len(seen) == 3 and max(int(batch["image_grid_thw"].prod(1).max()) for batch in seen if "image_grid_thw" in batch) <= 64
@@ -183,6 +189,26 @@ def test_training_and_evaluation_and_tensors(config, small, tmp_path):
             assert "pixel_bytes" not in batch and batch.get("pixel_values", torch.zeros(1, dtype=torch.bfloat16)).dtype == torch.bfloat16
         assert training.state_dict() == batch.state and batch.step == 7
     assert stoker.ray.stop("both") == 1
+
+
+def test_training_and_evaluation_share_the_part_of_the_stores(both, small):
+    """What the loader of one may have in them, that of the other may not."""
+    def load(split, **options):
+        return stoker.ray.Loader(both, 0, 1, split=split, **{**small, "run": "share", "outstanding": 2, **options})
+
+    with load("eval") as first, load("train") as second:
+        need = [loader._opener.batch_bytes * (loader._opener.keep + 2) for loader in (first, second)]
+        store = min(node["Resources"]["object_store_memory"] for node in ray.nodes() if node["Alive"])
+        share = 1.01 * max(need) / store
+        second.close()
+        first.close()
+        with load("train", store_share=share):
+            with pytest.raises(stoker.SetupError, match="bytes of its loader for training take"):
+                load("eval", store_share=share)
+            with load("eval", store_share=1.01 * sum(need) / store) as beside:
+                assert sum(1 for _ in beside) == 3
+        with load("eval", store_share=share) as alone:
+            assert sum(1 for _ in alone) == 3
 
 
 def test_what_does_not_fit_together_is_refused(load, config, small):
