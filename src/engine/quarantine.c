@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -27,19 +26,25 @@
 enum {
     LOG_COUNT = 64,         /* processes at most that keep a log over the same data */
     CELL_COUNT = 1024,      /* threads at most of one of them */
-    CELL_BYTES = 256,       /* a cell is its thread's own, on its own cache lines */
-    LOG_BYTES = CELL_COUNT * CELL_BYTES,
+    CELL_BYTES = 256,
     LIST_BYTES_MAX = 16 << 20,
     TRIALS = 3,             /* of a picture, while they tell nothing */
 };
 #define LOOK_NS (2 * STK_MS) /* how often a trial is looked at */
 #define STILL_NS (2 * STK_S) /* a trial that computes nothing for so long tells nothing */
 
-struct stk_quarantine_cell {
-    _Atomic uint64_t key; /* 0: nothing is in work */
+/* A cell of the log, as the file has it. */
+typedef struct entry {
+    uint64_t key; /* 0: nothing is in work */
     char address[CELL_BYTES - sizeof(uint64_t)];
+} entry;
+_Static_assert(sizeof(entry) == CELL_BYTES, "a cell of the log");
+
+/* It is written, and not mapped: on a disk that is full, touching a mapping would be a signal. */
+struct stk_quarantine_cell {
+    int fd;
+    off_t at_bytes;
 };
-_Static_assert(sizeof(stk_quarantine_cell) == CELL_BYTES, "a cell of the log");
 
 /* Sets of keys: few, and read far more often than they grow. */
 typedef struct key_set {
@@ -54,7 +59,7 @@ struct stk_quarantine {
     bool opened;
     int fd;                    /* of the log; -1: none is kept */
     int number;                /* of the log */
-    stk_quarantine_cell *cell; /* CELL_COUNT, mapped */
+    stk_quarantine_cell cell[CELL_COUNT];
     bool used[CELL_COUNT];
     size_t used_count;
     key_set suspects, crashed;
@@ -136,9 +141,8 @@ static void remove_log(const stk_quarantine *q, int number, int fd)
 /* What a dead process was at. */
 static void take_suspects(stk_quarantine *q, int fd)
 {
-    stk_quarantine_cell cell;
-    for (off_t at = 0; pread(fd, &cell, sizeof cell, at) == (ssize_t)sizeof cell; at += (off_t)sizeof cell)
-        add(&q->suspects, atomic_load(&cell.key));
+    entry each;
+    for (off_t at = 0; pread(fd, &each, sizeof each, at) == (ssize_t)sizeof each; at += (off_t)sizeof each) add(&q->suspects, each.key);
 }
 
 /* Logs of the dead are read and go; the first name that is free becomes ours. */
@@ -148,29 +152,19 @@ static void open_logs(stk_quarantine *q)
         const int fd = open_log(q, i, q->fd < 0);
         if (fd < 0) continue;
         take_suspects(q, fd);
-        if (q->fd >= 0) {
-            remove_log(q, i, fd);
-            continue;
-        }
-        void *const map = ftruncate(fd, 0) == 0 && ftruncate(fd, LOG_BYTES) == 0
-                              ? mmap(NULL, LOG_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                              : MAP_FAILED;
-        if (map == MAP_FAILED) {
+        if (q->fd >= 0 || ftruncate(fd, 0)) {
             remove_log(q, i, fd);
             continue;
         }
         q->fd = fd;
         q->number = i;
-        q->cell = map;
     }
 }
 
 /* The last cell has been left: nothing of ours stays behind.  What is known of pictures stays known. */
 static void close_log(stk_quarantine *q)
 {
-    munmap(q->cell, LOG_BYTES);
     remove_log(q, q->number, q->fd);
-    q->cell = NULL;
     q->fd = -1;
     q->opened = false;
 }
@@ -248,11 +242,12 @@ stk_quarantine_cell *stk_quarantine_enter(stk_quarantine *quarantine)
         open_logs(q);
         count_watched(q);
     }
-    for (size_t i = 0; q->cell && !cell && i < CELL_COUNT; i++) {
+    for (size_t i = 0; q->fd >= 0 && !cell && i < CELL_COUNT; i++) {
         if (q->used[i]) continue;
         q->used[i] = true;
         q->used_count++;
         cell = &q->cell[i];
+        *cell = (stk_quarantine_cell){q->fd, (off_t)i * CELL_BYTES};
     }
     pthread_mutex_unlock(&q->lock);
     return cell;
@@ -280,7 +275,7 @@ uint64_t stk_quarantine_key(stk_str address, uint64_t size_bytes, uint64_t mtime
 
 /* What a fault of the decoder ends its process with.  Any other signal was sent from outside, to this child as to the rest of its job or by
  * a system short of memory, and says nothing about the picture. */
-static const int fatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
+static const int fatal[] = {SIGSEGV, SIGILL, SIGFPE, SIGABRT, SIGTRAP};
 
 static bool is_fatal(int signal_number)
 {
@@ -289,12 +284,20 @@ static bool is_fatal(int signal_number)
     return false;
 }
 
+/* What counts when all trials end so.  A sanitizer ends a process by exit, as other tools do; a file that is mapped, and cannot be read for a
+ * moment, by SIGBUS; and a lock that a thread of the parent held may be one that is waited for by computing. */
+static bool is_doubtful(int how)
+{
+    return WIFEXITED(how) || WTERMSIG(how) == SIGBUS || WTERMSIG(how) == SIGALRM;
+}
+
 /* The child: the program's own handlers would run in it, and a core file of each crash helps nobody. */
 static _Noreturn void work_alone(void (*alone)(void *context), void *context, pid_t parent)
 {
     sigset_t none;
     sigemptyset(&none);
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) signal(fatal[i], SIG_DFL);
+    signal(SIGBUS, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     /* It has copies of all that its parent has open, a socket that others wait at among them: it must not live longer. */
@@ -338,24 +341,32 @@ static int wait_for(const stk_quarantine *q, pid_t child)
 static int try_alone(const stk_quarantine *q, void (*alone)(void *context), void *context)
 {
     const pid_t parent = getpid();
+    int how = 0, doubtful = 0;
     for (int i = 0; i < TRIALS; i++) {
         const pid_t child = fork();
         if (child == 0) work_alone(alone, context, parent);
         if (child < 0) return 0;
-        const int how = wait_for(q, child);
-        if (WIFEXITED(how)) return WEXITSTATUS(how) ? SIGABRT : 0; /* a sanitizer ends a process by exit */
-        if (WTERMSIG(how) == SIGALRM || is_fatal(WTERMSIG(how))) return WTERMSIG(how);
+        how = wait_for(q, child);
+        if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return 0;
+        if (WIFSIGNALED(how) && is_fatal(WTERMSIG(how))) return WTERMSIG(how);
+        doubtful += is_doubtful(how);
     }
-    return 0;
+    return doubtful < TRIALS ? 0 : WIFEXITED(how) ? SIGABRT : WTERMSIG(how);
+}
+
+/* A log that cannot be written is none: a crash stays a crash, as in a folder without one. */
+static void write_log(const stk_quarantine_cell *cell, const void *data, size_t size_bytes)
+{
+    if (pwrite(cell->fd, data, size_bytes, cell->at_bytes) < 0) errno = 0;
 }
 
 static void begin(stk_quarantine_cell *cell, uint64_t key, stk_str address)
 {
     if (!cell) return;
-    const size_t size = address.size_bytes < sizeof cell->address - 1 ? address.size_bytes : sizeof cell->address - 1;
-    memcpy(cell->address, address.data + (address.size_bytes - size), size); /* the end of a path says more */
-    cell->address[size] = 0;
-    atomic_store_explicit(&cell->key, key, memory_order_relaxed);
+    entry now = {.key = key};
+    const size_t size = address.size_bytes < sizeof now.address - 1 ? address.size_bytes : sizeof now.address - 1;
+    memcpy(now.address, address.data + (address.size_bytes - size), size); /* the end of a path says more */
+    write_log(cell, &now, sizeof now);
 }
 
 bool stk_quarantine_begin(stk_quarantine *quarantine, stk_quarantine_cell *cell, uint64_t key, stk_str address,
@@ -387,5 +398,5 @@ bool stk_quarantine_begin(stk_quarantine *quarantine, stk_quarantine_cell *cell,
 
 void stk_quarantine_end(stk_quarantine_cell *cell)
 {
-    if (cell) atomic_store_explicit(&cell->key, 0, memory_order_relaxed);
+    if (cell) write_log(cell, &(uint64_t){0}, sizeof(uint64_t));
 }

@@ -3,14 +3,14 @@
  * Each thread that decodes writes what it works on into a small shared file (the log), which a crash leaves behind.
  * Who opens the same data next finds the log of a dead process, and holds what it names as suspect: it is decoded alone
  * in a child process first, when its turn comes.  What kills the child too is noted for good, and masked from then on
- * (architecture section 7); what does not was innocent.  A trial that computes without end is one that crashes: the child is
- * killed, and the picture noted with SIGALRM (14).  A trial that ends by no fault of the picture, by a signal from outside or standing
- * still, is made again, and says nothing about the picture at last.
+ * (architecture section 7); what does not was innocent.  A trial that ends by no fault of the picture, by a signal from outside or standing
+ * still, is made again, and says nothing about the picture at last.  One that computes without end is killed, and noted with SIGALRM (14)
+ * when all trials end so; SIGBUS and an exit status count in the same way.
  *
  *     STEM.stoker-work-0 ... -63   a log each, locked by its process; gone when its last cell is left
  *     STEM.stoker-crashed          text, a picture a line: key, signal, address; delete it to try them again
  *
- * In a folder that cannot be written no log is kept, and a crash stays a crash.  All is thread-safe. */
+ * In a folder that cannot be written, or on a full disk, no log is kept, and a crash stays a crash.  All is thread-safe. */
 #ifndef STK_ENGINE_QUARANTINE_H
 #define STK_ENGINE_QUARANTINE_H
 
@@ -19,7 +19,7 @@
 
 typedef struct stk_quarantine stk_quarantine;
 
-#define STK_QUARANTINE_ALONE_NS (120 * STK_S)
+#define STK_QUARANTINE_ALONE_NS (40 * STK_S)
 
 /* stem: path that the names above begin with; alone_ns: how long a trial may compute.  Nothing is opened before the first enter. */
 stk_status stk_quarantine_create(stk_quarantine **out, const char *stem, stk_ns alone_ns, stk_error *err) STK_MUST_USE;
