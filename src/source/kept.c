@@ -50,6 +50,6 @@ void stk_kept_write(stk_cache *cache, const stk_endpoint *endpoint, const stk_re
 {
     char name[ENDPOINT_BYTES];
     stk_cache_key key;
-    if (!key_of(&key, name, endpoint, r)) return;
+    if (!stk_str_is(r->etag, r->etag_is) || !key_of(&key, name, endpoint, r)) return; /* only what carries the ETag that names its entry */
     stk_cache_write(cache, &key, r->cache_value, (stk_bytes){r->buffer, r->got_bytes}, r->total_bytes, stk_str_of(r->etag_is));
 }

@@ -12,6 +12,7 @@ typedef struct stk_peer {
     char region[64];                /* of a bucket, learned from a redirect; "": as configured */
     bool met;                       /* it has answered something */
     bool readable;                  /* it has given an object, or a list */
+    bool gives_etags, no_etags;     /* it has named the state of an object; it never does */
     bool no_checksums;              /* it does not take x-amz-checksum-mode */
     int64_t clock_offset_s;         /* its clock less ours */
     int in_flight;                  /* exchanges */

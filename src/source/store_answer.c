@@ -11,7 +11,7 @@
 #include "schema/place.h"
 #include "source/places.h"
 
-enum { COST_THROTTLE = 5, COST_TRANSIENT = 10, RESTARTS = 3, REDIRECTS = 5, MOVES = 3, DENIALS = 3 };
+enum { COST_THROTTLE = 5, COST_TRANSIENT = 10, RESTARTS = 3, REDIRECTS = 5, MOVES = 3, DENIALS = 3, ETAGLESS = 3 };
 
 /* --- the head --- */
 
@@ -54,9 +54,21 @@ static stk_stop learn_size(stk_job *job, uint64_t end, uint64_t total)
     return wanted_end != STK_UNKNOWN_BYTES && wanted_end - r->offset > r->capacity_bytes ? STK_STOP_LIMIT : STK_STOP_NONE;
 }
 
+/* Every store gives ETags: what comes without one is a proxy's page, a portal's, as long as this one is not known to give none. */
+static bool lacks_etag(stk_job *job)
+{
+    stk_peer *const peer = job->peer;
+    if (job->etag[0]) return true;
+    if (job->url.kind != STK_URL_S3 || peer->no_etags) return false;
+    peer->no_etags = !peer->gives_etags && job->etagless++ >= ETAGLESS;
+    return !peer->no_etags;
+}
+
 static stk_stop learn_etag(stk_job *job, const stk_answer *a)
 {
-    if (!a->etag[0]) return STK_STOP_NONE;
+    if (!a->etag[0]) return lacks_etag(job) ? STK_STOP_CONTENT : STK_STOP_NONE;
+    job->peer->gives_etags = true;
+    job->peer->no_etags = false;
     if (job->etag[0] && !same_etag(job->etag, a->etag))
         return job->request->etag.size_bytes ? STK_STOP_CHANGED : STK_STOP_RESTART;
     if (!job->etag[0]) memcpy(job->etag, a->etag, sizeof job->etag);
@@ -516,7 +528,7 @@ static void stopped(stk_loop *l, stk_piece *p, const stk_attempt *attempt)
         break;
     case STK_STOP_LONG: judge(l, p, attempt); break;
     case STK_STOP_CONTENT: case STK_STOP_NONE:
-        stk_piece_retry(l, p, STK_RETRY_CONTENT, -1, "the answer is not the range that was asked for");
+        stk_piece_retry(l, p, STK_RETRY_CONTENT, -1, "the answer is not what was asked for: another range, or no ETag");
         break;
     }
 }

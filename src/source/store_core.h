@@ -115,6 +115,7 @@ struct stk_job {
     bool parted, undivided;   /* asked for in parts; not to be, whatever its size */
     bool by_get, asks_region; /* a look by GET, because HEAD said too little; the next exchange asks where the bucket lies */
     int restarts, redirects, moves, clocks, denials;
+    int etagless;             /* answers without an ETag */
     uint64_t refused_generation; /* of credentials, and the status of that answer; 0: none */
     int refused_status;
     stk_piece *pieces, own;   /* own is the first, and always there */

@@ -302,6 +302,13 @@ async def bad_gateway(out, answer, request, draw):
     return await calm(out, Answer("502 Bad Gateway", b"<html>a proxy's page</html>", {"Content-Type": "text/html"}), request, draw)
 
 
+def page(status, content="text/html", text=b"<html>maintenance</html>"):
+    """What stands between says something of its own, in place of the store."""
+    async def say(out, answer, request, draw):
+        return await calm(out, Answer(status, b"" if request.method == "HEAD" else text, {"Content-Type": content}), request, draw)
+    return say
+
+
 FAULTS = {f.__name__: f for f in (calm, slow_first_byte, no_first_byte, stalled_body, dripping_body, reset_before, reset_in_body, closed_before,
                                   closed_in_head, closed_in_body, wrong_range, length_of_another, flipped_byte, garbage, garbage_headers,
                                   endless_headers, endless_error, closes_after, half_closed, bytes_after, chunked, chunked_without_end, hints_before,
@@ -312,6 +319,7 @@ FAULTS |= {
     "slow_down": refusing("503 Slow Down", "SlowDown"),
     "too_many": refusing("429 Too Many Requests", "TooManyRequests", headers={"Retry-After": "0"}),
     "timeout_400": refusing("400 Bad Request", "RequestTimeout"),
+    "html_200": page("200 OK"),
     # Of one object, and no fault of the network:
     "no_such_key": refusing("404 Not Found", "NoSuchKey"),
     "access_denied": refusing("403 Forbidden", "AccessDenied"),
@@ -328,7 +336,7 @@ FAULTS |= {
 TRANSIENT = ["slow_first_byte", "dripping_body", "reset_before", "reset_in_body", "closed_before", "closed_in_head", "closed_in_body", "wrong_range",
              "length_of_another", "flipped_byte", "garbage", "garbage_headers", "endless_headers", "endless_error", "closes_after", "half_closed",
              "bytes_after", "chunked", "chunked_without_end", "hints_before", "bad_gateway", "internal_error", "unavailable", "slow_down", "too_many",
-             "timeout_400"]
+             "timeout_400", "html_200"]
 WAITED = ["no_first_byte", "stalled_body"]
 
 

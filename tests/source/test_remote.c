@@ -77,6 +77,38 @@ static void a_part_of_a_remote_tar_is_a_range_of_it(void)
     CHECK_INT(close_source(&source), 2);
 }
 
+static bool page_first(exchange *x)
+{
+    return x->request ? server_object(x) : server_status(x, 200, "Content-Type: text/html\r\n", "<html>maintenance</html>");
+}
+
+/* Under an ETag the cache keeps what the store gave under it, not what a proxy said in between. */
+static void the_page_of_a_proxy_is_no_object_and_is_not_kept(void)
+{
+    static char etag[32], cache[400];
+    snprintf(etag, sizeof etag, "\"e%u\"", object_seed("/bucket/5000-a"));
+    snprintf(cache, sizeof cache, "%s/cache", test_folder());
+    store = server_start(page_first, NULL);
+    snprintf(endpoint, sizeof endpoint, "http://127.0.0.1:%d", store->port);
+    const stk_source_config config = {.file_threads = 1, .endpoint = endpoint, .anonymous = true, .cache_path = cache, .cache_bytes = 1 << 20};
+    for (int run = 0; run < 2; run++) {
+        stk_error err;
+        stk_source *source;
+        CHECK_OK(stk_source_open(&source, &config, &err), err);
+        stk_request r = request_of("s3://bucket/5000-a");
+        r.etag = stk_str_of(etag);
+        r.cache_value = 1;
+        r = fetch(source, r);
+        check_bytes(&r, "/bucket/5000-a", 0, 5000);
+        stk_source_metrics m;
+        stk_source_get_metrics(source, &m);
+        CHECK_INT(m.cache_hits, run);
+        CHECK_INT(m.retries[STK_RETRY_CONTENT], run ? 0 : 1);
+        stk_source_close(&source);
+    }
+    CHECK_INT(server_stop(store).requests, 2);
+}
+
 static bool never(exchange *x)
 {
     server_wait(x, 60000);
@@ -181,7 +213,8 @@ int main(int argc, char **argv)
     setenv("no_proxy", "*", 1);
     setenv("AWS_CONFIG_FILE", "/nonexistent", 1);
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
-    TEST_MAIN(argc, argv, TEST(local_and_remote_share_a_queue), TEST(a_part_of_a_remote_tar_is_a_range_of_it), TEST(nothing_that_waits_holds_up_cancel_or_close),
+    TEST_MAIN(argc, argv, TEST(local_and_remote_share_a_queue), TEST(a_part_of_a_remote_tar_is_a_range_of_it),
+              TEST(the_page_of_a_proxy_is_no_object_and_is_not_kept), TEST(nothing_that_waits_holds_up_cancel_or_close),
               TEST(what_is_under_way_is_not_asked_for_again), TEST(a_request_called_back_leaves_its_followers_to_themselves),
               TEST(a_configuration_that_cannot_be_used_is_told));
 }

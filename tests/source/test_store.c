@@ -171,6 +171,8 @@ static bool fault_reset(exchange *x) { return x->nth ? server_object(x) : server
 static bool fault_closed(exchange *x) { return x->nth ? server_object(x) : false; }
 static bool fault_garbage(exchange *x) { return x->nth ? server_object(x) : (server_say(x, "\x01\x02 what\r\n\r\n"), false); }
 
+static bool fault_page(exchange *x) { return x->nth ? server_object(x) : server_status(x, 200, "Content-Type: text/html\r\n", "<html>maintenance</html>"); }
+
 static bool fault_half_body(exchange *x)
 {
     object_range r;
@@ -232,7 +234,8 @@ static void what_comes_and_goes_is_tried_again(void)
         {fault_500, STK_RETRY_SERVER},       {fault_503, STK_RETRY_THROTTLE},  {fault_429, STK_RETRY_THROTTLE},
         {fault_400, STK_RETRY_SERVER},       {fault_reset, STK_RETRY_BROKEN},  {fault_closed, STK_RETRY_BROKEN},
         {fault_garbage, STK_RETRY_BROKEN},   {fault_half_body, STK_RETRY_BROKEN},
-        {fault_lengths, STK_RETRY_CONTENT},  {fault_length_text, STK_RETRY_CONTENT},
+        {fault_page, STK_RETRY_CONTENT},     {fault_lengths, STK_RETRY_CONTENT},
+        {fault_length_text, STK_RETRY_CONTENT},
         {fault_long_head, STK_RETRY_BROKEN}, {fault_status_line, STK_RETRY_COUNT}};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         expect_object(faults[i].script, "s3://bucket/50000-a");
@@ -247,6 +250,38 @@ static void what_comes_and_goes_is_tried_again(void)
         check_bytes(r);
         unmake(r);
     }
+}
+
+static bool no_etags(exchange *x)
+{
+    char body[128] = "";
+    memset(body, 'x', (size_t)object_size(x->path));
+    return server_status(x, 200, "", body);
+}
+
+/* Asked some times, since a proxy's page has none either; then it is known, and the next object comes at once. */
+static void a_store_that_gives_no_etags_is_believed_in_the_end(void)
+{
+    server *const s = server_start(no_etags, NULL);
+    fetcher f;
+    open_fetcher(&f, s, (stk_source_config){0});
+    for (int i = 0; i < 2; i++) {
+        stk_request *const r = make("s3://bucket/100-a", 0, UINT64_MAX, 100);
+        stk_store_submit(f.store, r);
+        CHECK(reap(&f) == r);
+        CHECK_MSG(r->status == STK_OK && r->got_bytes == 100 && !r->etag_is[0], "%s", r->error.message);
+        unmake(r);
+    }
+    stk_request *const known = make("s3://bucket/100-a", 0, UINT64_MAX, 100);
+    known->etag = stk_str_of("\"e1\"");
+    stk_store_submit(f.store, known);
+    CHECK(reap(&f) == known);
+    CHECK_INT(known->status, STK_ERR_NETWORK);
+    CHECK(!known->changed);
+    CHECK_HAS(known->error.message, "no ETag");
+    close_fetcher(&f);
+    CHECK_INT(server_stop(s).requests, 4 + 1 + 10);
+    unmake(known);
 }
 
 static bool resumes(exchange *x)
@@ -800,6 +835,7 @@ int main(int argc, char **argv)
     setenv("no_proxy", "*", 1);
     TEST_MAIN(argc, argv, TEST(objects_come_whole_and_in_part), TEST(what_does_not_fit_is_told_with_its_size),
               TEST(large_objects_come_in_parts), TEST(a_200_to_a_range_is_what_it_says), TEST(what_comes_and_goes_is_tried_again),
+              TEST(a_store_that_gives_no_etags_is_believed_in_the_end),
               TEST(a_broken_body_goes_on_where_it_broke), TEST(who_says_when_is_not_asked_before), TEST(patience_ends_with_the_loader), TEST(silence_is_not_waited_for),
               TEST(each_fault_of_the_object_has_its_status), TEST(the_words_of_a_store_are_told_as_far_as_there_is_room),
               TEST(a_look_finds_the_reason),
