@@ -59,7 +59,7 @@ STK_API uint32_t stk_opener_out(const stk_opener *opener);
 
 /* Make a batch of words and memory.  The memory is lent until over(context) is called: at the batch's last release, by any thread; or
  * at once, where it does not begin at a multiple of 64, and is copied.  base: of stk_engine_place; what the states of batches have.
- * Failure: over is not called. */
+ * Failure: over is not called.  STK_ERR_STATE: the words are of a run with another fingerprint than base. */
 STK_API STK_MUST_USE stk_status stk_opener_open(stk_opener *opener, const stk_state *base, const void *words, size_t words_bytes,
                                                 const void *memory, size_t memory_bytes, void (*over)(void *context), void *context,
                                                 stk_batch **out, stk_error *err);

@@ -151,11 +151,11 @@ class Engine:
         self._words = f"for the index of {data_set}: {phase}" + (f" {done} of {total}" if total else "")
 
     def _engine(self, split: str) -> _core.Engine:
-        """The engine of a split, opened by whoever comes first."""
+        """The engine of a split, opened by whoever comes first, and again where that failed."""
         with self._lock:
             future = self._engines.get(split)
-            first = future is None
-            if future is None:
+            first = future is None or (future.done() and future.exception() is not None)
+            if future is None or first:
                 future = self._engines[split] = concurrent.futures.Future()
         if first:
             try:

@@ -25,7 +25,7 @@ import ray
 
 from . import _core, _loader
 from ._batch import Batch, PixelRule
-from ._exceptions import CallError, Error, NetworkError, SetupError, Status, WaitError
+from ._exceptions import CallError, Error, NetworkError, SetupError, StateError, Status, WaitError
 from ._fleet import MIB, NAMESPACE, Fleet, Member, Placement, Setting, cause_of, put_on_disk, stop, store_figures
 from ._options import Config, read
 from ._times import Times
@@ -129,9 +129,9 @@ class _Calls:
         step, micro = self._opener.place(number)
         return step, self._rank, micro
 
-    def _fill(self) -> None:
-        """Ask until so many calls are under way.  With the lock."""
-        while len(self._calls) < self._outstanding and self._number < self.micros:
+    def _fill(self, done: int = 0) -> None:
+        """Ask until so many calls are under way beside those that are done.  With the lock."""
+        while len(self._calls) < self._outstanding + done and self._number < self.micros:
             call = _Call(self._number, self._place(self._number))
             self._ask(call)
             self._calls.append(call)
@@ -277,15 +277,21 @@ class _Calls:
             raise SetupError(f"rank {self._rank} holds {self._opener.out} batches, and keep is {self._opener.keep}: release some, or raise keep",
                              Status.ERR_KEEP)
         with self._changed:
-            value = self._wait_first(timeout)
-            self._calls.popleft()
-            self._fill()
-        batch = self._opener.open(self._base, *value)
+            call = self._wait_first(timeout)
+            self._fill(1)
+        # Whatever fails until here and in the next line, a micro-batch that came stays the next one.
+        try:
+            batch = self._opener.open(self._base, *call.value)
+        except StateError as error:
+            raise StateError(f"engine {call.member.name}: {error.message}", error.status) from None
+        with self._changed:
+            if call in self._calls:  # the loader may have been closed meanwhile
+                self._calls.remove(call)
         self._state = batch._state()
         return batch
 
-    def _wait_first(self, timeout: float | None) -> Any:
-        """What has come for the oldest call.  With the lock, which is away while it waits."""
+    def _wait_first(self, timeout: float | None) -> _Call:
+        """The oldest call, once it has come.  With the lock, which is away while it waits."""
         began = time.monotonic()
         while True:
             if self.closed:
@@ -298,7 +304,7 @@ class _Calls:
             if call.error:
                 raise call.error
             if call.value is not None:
-                return call.value
+                return call
             waited = time.monotonic() - began
             if waited >= self._opener.timeout:
                 raise WaitError(f"no micro-batch in {waited:.0f} s: step {call.place[0]} of rank {self._rank} was asked of {call.member.name}"

@@ -1,4 +1,7 @@
-/* parcel.c - batches that travel: words in the messages of wire.h, memory as it lies in a slot, or some of its fields behind each other. */
+/* parcel.c - batches that travel: words in the messages of wire.h, memory as it lies in a slot, or some of its fields behind each other.
+ *
+ * Words begin with the fingerprint of the run that they are of: engines open their data each by itself, and what one of them made of another
+ * index would be another stream. */
 #include <stoker/parcel.h>
 
 #include <pthread.h>
@@ -6,6 +9,8 @@
 
 #include "engine/engine_core.h"
 #include "engine/wire.h"
+
+enum { FINGERPRINT_BYTES = sizeof((stk_fingerprint *)0)->whole };
 
 void stk_blob_free(stk_blob *blob)
 {
@@ -57,8 +62,10 @@ stk_status stk_parcel_label(stk_blob *label, const stk_engine *engine, stk_error
 stk_status stk_parcel_words(stk_blob *words, const stk_batch *batch, stk_error *err)
 {
     stk_buffer text;
-    stk_buffer_init(&text, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX + STK_WIRE_HEADER_BYTES);
-    return finish(words, &text, stk_wire_put_batch(&text, &(stk_wire_slot){0}, batch, err));
+    stk_buffer_init(&text, STK_TAG_ENGINE, STK_WIRE_MESSAGE_MAX + STK_WIRE_HEADER_BYTES + FINGERPRINT_BYTES);
+    stk_status status = stk_buffer_append(&text, batch->after.fingerprint.whole, FINGERPRINT_BYTES, err);
+    if (status == STK_OK) status = stk_wire_put_batch(&text, &(stk_wire_slot){0}, batch, err);
+    return finish(words, &text, status);
 }
 
 const void *stk_parcel_memory(const stk_batch *batch, size_t *size_bytes)
@@ -249,6 +256,12 @@ static stk_status fill(stk_opener *o, opened *b, const stk_state *base, stk_byte
     stk_wire_slot slot;
     size_t used;
     b->batch.home = &o->home;
+    if (words.size_bytes < FINGERPRINT_BYTES) return stk_fail(err, STK_ERR_SYSTEM, "the words of a batch cannot be read");
+    if (memcmp(words.data, base->fingerprint.whole, FINGERPRINT_BYTES) != 0)
+        return stk_fail(err, STK_ERR_STATE,
+                        "a micro-batch came from an engine that opened other data or options than the run began with: was an index built anew since, "
+                        "or has each node one of its own, and they differ? Give all nodes the same index, and start the run again from its state");
+    words = (stk_bytes){words.data + FINGERPRINT_BYTES, words.size_bytes - FINGERPRINT_BYTES};
     STK_TRY(stk_wire_split(words, &message, &used, err));
     if (!used || message.kind != STK_WIRE_BATCH) return stk_fail(err, STK_ERR_SYSTEM, "the words of a batch cannot be read");
     STK_TRY(stk_wire_read_batch(message.payload, &b->pool, base, o->set_count, &slot, &b->batch, err));

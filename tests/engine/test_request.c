@@ -455,6 +455,10 @@ static void travel(stk_opener *opener, const stk_batch *batch, const stk_state *
     else memcpy(*memory + shift, whole, size);
     CHECK(stk_opener_open(opener, base, words.data, words.size_bytes, *memory + shift, size - 1, over, folder, out, &err) < 0 && *out == NULL);
     CHECK(stk_opener_open(opener, base, words.data, words.size_bytes - 1, *memory + shift, size, over, folder, out, &err) < 0);
+    stk_state other = *base;
+    other.fingerprint.whole[31] ^= 1;
+    CHECK_INT(stk_opener_open(opener, &other, words.data, words.size_bytes, *memory + shift, size, over, folder, out, &err), STK_ERR_STATE);
+    CHECK(stk_opener_open(opener, base, words.data, 20, *memory + shift, size, over, folder, out, &err) < 0);
     CHECK_OK(stk_opener_open(opener, base, words.data, words.size_bytes, *memory + shift, size, over, folder, out, &err), err);
     stk_blob_free(&words);
 }

@@ -1,5 +1,7 @@
 """Whatever is killed, stopped or full: the same stream, or an error that says what to do, and no wait without an end."""
+import itertools
 import os
+import shutil
 import signal
 import time
 
@@ -42,6 +44,49 @@ def test_engines_killed_every_ten_steps_change_nothing(load, whole):
             killed.add(engine["pid"])
             os.kill(engine["pid"], signal.SIGKILL)
     assert got == whole and len(killed) >= 8
+
+
+def test_an_engine_that_opens_another_index_is_refused_and_loses_nothing(config, small, whole, tmp_path):
+    """Its plan is another: mixed, the streams of both would lose samples and repeat some, and nobody would see it."""
+    shutil.copytree(small["index_dir"], tmp_path / "index")
+    options = {**small, "index_dir": tmp_path / "index", "run": "other", "placement": "spread", "engines": 2, "outstanding": 2}
+    with stoker.ray.Loader(config, 0, WORLD, **options) as loader:
+        assert [(batch.digest(), batch.state) for batch in itertools.islice(loader, 5)] == whole[0][:5]
+        first = next(loader)
+        reached = first.step
+        (tmp_path / "out").write_text(f"{first.samples[0].id}\n")
+        stoker.index(config, exclude=[tmp_path / "out"], index_dir=tmp_path / "index")
+        name, engine = [(name, engine["pid"]) for name, engine in engines_of(loader).items()][1]
+        os.kill(engine, signal.SIGKILL)
+        with pytest.raises(stoker.StateError, match=f"engine {name}: .*same index"):
+            for batch in loader:
+                reached = batch.step
+        with pytest.raises(stoker.StateError, match="same index"):
+            next(loader)
+        assert loader.state_dict() == whole[0][reached][1]
+    stoker.ray.stop("other")
+
+
+def test_a_micro_batch_that_cannot_be_taken_is_not_lost(load, whole, monkeypatch):
+    loader = load(0, run="taken", placement="spread", engines=1)
+    assert read([loader], 3) == [whole[0][:3]]
+
+    def fail(*arguments):
+        raise RuntimeError("for a moment")
+
+    class Broken:
+        open = fail
+
+        def __getattr__(self, name):
+            return getattr(loader._opener, name)
+
+    for name, broken in (("_ask", fail), ("_opener", Broken())):
+        with monkeypatch.context() as patch:
+            patch.setattr(loader._reader, name, broken)
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match="for a moment"):
+                    loader.next()
+    assert read([loader], 5) == [whole[0][3:8]]
 
 
 def test_calls_of_an_engine_that_stands_still_are_asked_of_another(load, whole):
