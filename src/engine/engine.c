@@ -120,6 +120,7 @@ static stk_status open_parts(stk_engine *engine, const stk_options *options, con
     config.file_threads = IO_THREADS;
     config.requests = engine->memory.requests;
     config.read = engine->lane[STK_LANE_TRAIN].run->rules->read;
+    config.read_count = engine->lane[STK_LANE_TRAIN].run->rules->read_count;
     STK_TRY(stk_source_open(&engine->source, &config, err));
     stk_source_on_finish(engine->source, source_finished, engine);
     return start_workers(engine, err);

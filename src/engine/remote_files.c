@@ -281,11 +281,15 @@ static stk_status address_of(const stk_remote_files *files, const char *path, ch
     return length < 4096 ? STK_OK : stk_fail(err, STK_ERR_OPTION, "index_dir is too long");
 }
 
-/* Stores say 403 of a key that is not there to callers without the right to list. */
 static bool is_missing(stk_status status, const stk_request *looked)
 {
-    return status == STK_ERR_MEDIA_MISSING || (status == STK_ERR_SYSTEM && looked->error.code == EACCES) ||
-           (status == STK_OK && looked->total_bytes == 0);
+    return status == STK_ERR_MEDIA_MISSING || (status == STK_OK && looked->total_bytes == 0);
+}
+
+/* Stores say 403 of a key that is not there to callers without the right to list, as of one that may not be read. */
+static bool is_kept_secret(stk_status status, const stk_request *looked)
+{
+    return status == STK_ERR_SYSTEM && looked->error.code == EACCES;
 }
 
 static stk_status pull(void *context, const char *path, stk_error *err)
@@ -296,6 +300,7 @@ static stk_status pull(void *context, const char *path, stk_error *err)
     STK_TRY(address_of(files, path, address, err));
     stk_status status = look(files, stk_str_of(address), &looked, err);
     if (is_missing(status, &looked.request)) return STK_AGAIN;
+    if (is_kept_secret(status, &looked.request)) return STK_END;
     if (status == STK_OK) status = fetch_to(files, &looked.request, path, (listener){0}, err);
     if (status < 0) stk_error_stage(err, STK_STAGE_INDEX);
     return status;
@@ -310,7 +315,9 @@ static stk_status push(void *context, const char *path, stk_error *err)
     stk_source *source;
     STK_TRY(address_of(files, path, address, err));
     STK_TRY(stk_remote_source(files->remote, &source, err));
-    stk_status status = access(path, F_OK) == 0 ? stk_map_open(&map, path, err) : STK_OK;
+    stk_status status = access(path, F_OK) == 0 ? stk_map_open(&map, path, err)
+                        : errno == ENOENT       ? STK_OK
+                                                : stk_fail_errno(err, "cannot look at %s, which is to be put on the store", path);
     if (status == STK_OK && map.size_bytes > STK_PUT_BYTES_MAX)
         status = stk_fail(err, STK_ERR_INDEX, "an index of %zu bytes, and a store takes 5 GiB at once: split the manifest, or set index_dir to a folder",
                           map.size_bytes);

@@ -379,20 +379,19 @@ static stk_status resolve_store(const resolver *r)
 /* Once the manifests are there, their buckets are known to be readable. */
 static stk_status resolve_read(const resolver *r)
 {
-    const stk_rules *const rules = r->rules;
-    size_t most = 0, count = 0;
+    stk_rules *const rules = r->rules;
+    size_t most = 0;
     for (uint32_t i = 0; i < rules->set_count; i++) most += rules->set[i].files.count;
-    stk_str *const bucket = stk_alloc_array(STK_TAG_OPTIONS, most + 1, sizeof *bucket);
-    if (!bucket) return nomem(r);
+    rules->read = stk_alloc_array(STK_TAG_OPTIONS, most + 1, sizeof *rules->read);
+    if (!rules->read) return nomem(r);
     for (uint32_t i = 0; i < rules->set_count; i++)
         for (size_t f = 0; f < rules->set[i].files.count; f++) {
             const stk_str path = stk_str_of(rules->set[i].files.path[f]);
-            const stk_str place = stk_address_is_s3(path) ? stk_place_of(path) : (stk_str){0};
-            if (place.size_bytes && (count == 0 || !stk_str_equal(place, bucket[count - 1]))) bucket[count++] = place;
+            const size_t before = rules->read_count;
+            if (stk_address_is_s3(path) && (before == 0 || !stk_str_equal(stk_place_of(path), stk_place_of(rules->read[before - 1]))))
+                rules->read[rules->read_count++] = path;
         }
-    const stk_status status = stk_places_create(&r->rules->read, bucket, count, r->err);
-    stk_free(bucket);
-    return status;
+    return STK_OK;
 }
 
 /* A folder for copies, when anything comes from a store. */
@@ -527,7 +526,7 @@ void stk_rules_destroy(stk_rules *rules)
     stk_free(rules->set);
     stk_remote_destroy(rules->remote);
     stk_places_destroy(rules->endpoints);
-    stk_places_destroy(rules->read);
+    stk_free(rules->read);
     stk_pool_deinit(&rules->pool);
     stk_free(rules);
 }

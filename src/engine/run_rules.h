@@ -50,7 +50,8 @@ typedef struct stk_rules {
     bool stream;               /* index: stream */
     stk_source_config store;   /* all but file_threads: how whoever opens a source finds and asks object stores */
     stk_places *endpoints;     /* of store */
-    stk_places *read;          /* buckets of the manifests */
+    stk_str *read;             /* of each bucket with manifests, one of them */
+    size_t read_count;
     double price_request, price_transfer; /* of 1,000 requests, of 10^9 bytes; 0: none given */
     stk_remote *remote;        /* a source for what is not batches */
     stk_remote_files remote_files;

@@ -349,8 +349,9 @@ static stk_status find_or_pull(const stk_index_spec *spec, set_file *file, stk_i
     stk_error why = err ? *err : (stk_error){0};
     const stk_status pulled = pull(spec, file->part[which].path, err);
     if (pulled == STK_OK) return find_part(spec, file, which, rules, decoded, err);
-    if (pulled == STK_AGAIN && err) *err = why;
-    return pulled;
+    if (pulled < 0) return pulled;
+    if (err) *err = why;
+    return STK_AGAIN;
 }
 
 /* --- all of a part --- */
@@ -433,7 +434,7 @@ static stk_status read_excluded(const stk_index_spec *spec, set_file *file, stk_
 {
     const stk_index_header *const header = records_of(file)->header;
     STK_TRY(stk_index_sidecar_path(file->exclude_path, file->folder, file->path, "excluded", err));
-    if (spec->store && spec->store->pull) { /* a list follows from no bytes: what the store has is what counts */
+    if (spec->store && spec->store->pull) { /* a list follows from no bytes: what the store has is what counts, where it says what it has */
         const stk_status pulled = pull(spec, file->exclude_path, err);
         if (pulled < 0) return pulled;
         if (pulled == STK_AGAIN) (void)unlink(file->exclude_path);

@@ -56,8 +56,8 @@ typedef struct stk_index_store {
     /* A manifest, as a whole: path is a file in folder.  report: how far it is; its failure ends it. */
     stk_status (*fetch)(void *context, const char *address, const char *folder, char path[4096],
                         stk_status (*report)(void *to, uint64_t done, uint64_t total, stk_error *err), void *to, stk_error *err);
-    /* index_dir is on a store, and spec's is a copy of it.  Bring a file of that name (STK_AGAIN: there is none), take one
-     * there.  NULL: it is a folder. */
+    /* index_dir is on a store, and spec's is a copy of it.  Bring a file of that name (STK_AGAIN: there is none; STK_END: this
+     * caller is not told whether there is one), take one there.  NULL: it is a folder. */
     stk_status (*pull)(void *context, const char *path, stk_error *err);
     stk_status (*push)(void *context, const char *path, stk_error *err);
 } stk_index_store;

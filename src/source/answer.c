@@ -299,6 +299,15 @@ static bool names_checksums(const stk_answer *a)
            (a->status == 501 && a->code[0] == 0);
 }
 
+/* A code is the store's own word; a proxy that has lost its store says 404 too, and has none. */
+static stk_verdict absent(const stk_answer *a, bool store)
+{
+    const stk_verdict by_code = verdict_by_code(a);
+    if (!store) return by_code == STK_VERDICT_NO_BUCKET ? by_code : STK_VERDICT_MISSING;
+    if (!a->code[0]) return STK_VERDICT_UNSAID;
+    return by_code == STK_VERDICT_FATAL ? STK_VERDICT_MISSING : by_code;
+}
+
 static stk_verdict store_verdict(const stk_answer *a, bool sent_checksum_mode)
 {
     if (a->code[0]) {
@@ -323,7 +332,7 @@ stk_verdict stk_answer_verdict(const stk_answer *a, bool store, bool sent_checks
     if (a->malformed) return STK_VERDICT_TRANSIENT;
     switch (a->status) {
     case 200: case 206: return STK_VERDICT_GOOD;
-    case 404: case 410: return strcmp(a->code, "NoSuchBucket") == 0 ? STK_VERDICT_NO_BUCKET : STK_VERDICT_MISSING;
+    case 404: case 410: return absent(a, store);
     case 408: case 425: case 500: case 502: case 504: return verdict_by_code(a) == STK_VERDICT_THROTTLE ? STK_VERDICT_THROTTLE : STK_VERDICT_TRANSIENT;
     case 412: return STK_VERDICT_CHANGED;
     case 416: return STK_VERDICT_PAST_END;

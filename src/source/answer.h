@@ -39,6 +39,7 @@ void stk_answer_body(stk_answer *answer, stk_bytes body);
 typedef enum stk_verdict {
     STK_VERDICT_GOOD,        /* 200, 206 */
     STK_VERDICT_MISSING,     /* no such key */
+    STK_VERDICT_UNSAID,      /* 404 of a store without an error code: of the key, or of whatever stands between */
     STK_VERDICT_NO_BUCKET,
     STK_VERDICT_DENIED,      /* 403: of this object, or of all; of plain HTTP any 4xx that is no other */
     STK_VERDICT_ARCHIVED,    /* the object must be restored first */

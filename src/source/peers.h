@@ -11,7 +11,8 @@ typedef struct stk_peer {
     char name[STK_PEER_NAME_BYTES]; /* "bucket", or "https://host:port" */
     char region[64];                /* of a bucket, learned from a redirect; "": as configured */
     bool met;                       /* it has answered something */
-    bool readable;                  /* it has given an object, or a list */
+    stk_ns read_at;                 /* when the last question that a bucket answered with an object was asked; 0: none */
+    char witness[1025];             /* the key of an object that it gave; "": none */
     bool gives_etags, no_etags;     /* it has named the state of an object; it never does */
     bool no_checksums;              /* it does not take x-amz-checksum-mode */
     int64_t clock_offset_s;         /* its clock less ours */

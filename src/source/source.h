@@ -84,7 +84,9 @@ typedef struct stk_source_config {
     bool (*stopped)(void *context); /* asked some times a second by whoever waits in a call: true ends it; NULL: never */
     void *stopped_context;
     const stk_places *endpoints; /* hosts that may have private addresses; the caller's until close; NULL: none */
-    const stk_places *read;      /* buckets of which the caller has read something: a 403 there is of one object; as endpoints */
+    const stk_str *read;         /* read_count objects that the caller has read, s3:// addresses: when one of their buckets refuses
+                                  * another, they are asked for, to tell whether it refuses all; the caller's until close */
+    size_t read_count;
 } stk_source_config;
 
 /* What so many remote requests under way take, at most, beside the callers' buffers: connections, receive buffers, TLS, what is

@@ -9,9 +9,9 @@
 #include <time.h>
 
 #include "schema/place.h"
-#include "source/places.h"
 
-enum { COST_THROTTLE = 5, COST_TRANSIENT = 10, RESTARTS = 3, REDIRECTS = 5, MOVES = 3, DENIALS = 3, ETAGLESS = 3 };
+enum { COST_THROTTLE = 5, COST_TRANSIENT = 10, RESTARTS = 3, REDIRECTS = 5, MOVES = 3, ETAGLESS = 3 };
+enum { DENIALS = 2, MOST_DENIALS = 4, ABSENCES = 3 }; /* answers that a verdict takes: a 403 by its code, at most; a 404 without one */
 
 /* --- the head --- */
 
@@ -134,7 +134,7 @@ static bool on_head(void *user, stk_str line)
         return true;
     }
     const stk_answer *const a = &attempt->answer;
-    if (a->status / 100 == 1 || attempt->asks_region) return true; /* another head follows; any answer will do */
+    if (a->status / 100 == 1 || attempt->asks_region || attempt->asks_witness) return true; /* another head follows; any answer will do */
     return (a->status != 200 && a->status != 206) || accept_head(l, attempt);
 }
 
@@ -242,11 +242,22 @@ static void changed(stk_loop *l, stk_job *job)
 
 /* --- good ends --- */
 
+static bool reads_object(const stk_job *job)
+{
+    return job->url.kind == STK_URL_S3 && (job->kind == STK_JOB_GET || job->kind == STK_JOB_LOOK);
+}
+
 static void succeed(stk_loop *l, stk_job *job)
 {
     stk_request *const r = job->request;
     stk_time_add(&l->metrics.whole, stk_now() - job->started);
-    job->peer->readable = true;
+    if (reads_object(job)) {
+        job->peer->read_at = job->started; /* no later than it was asked */
+        if (job->url.key.size_bytes < sizeof job->peer->witness) {
+            memcpy(job->peer->witness, job->url.key.data, job->url.key.size_bytes);
+            job->peer->witness[job->url.key.size_bytes] = 0;
+        }
+    }
     stk_tokens_give(&job->peer->tokens, job->own.failures ? 1 + COST_TRANSIENT : 1);
     if (r->total_bytes == 0) r->total_bytes = r->offset + r->got_bytes; /* where the store does not say more */
     stk_job_finish(l, job, STK_OK);
@@ -313,30 +324,68 @@ static void refused(stk_loop *l, stk_job *job, const stk_answer *a, const char *
                        whole_characters(a->message, shown), a->message, both ? "; " : "", both ? advice : "");
 }
 
+/* One refusal may be of a moment, of a gateway that starts, of a right that is being changed: it is of this object when the object is
+ * refused, then another of the bucket is read, and then the object is refused again; so often at least. */
+static bool is_of_the_object(stk_job *job, int least)
+{
+    const stk_ns before = job->refused_at;
+    job->refused_at = stk_now();
+    return ++job->refusals >= least && job->peer->read_at > before;
+}
+
+/* What came of another object, which could be read before. */
+static void witnessed(stk_loop *l, stk_piece *p, const stk_attempt *attempt)
+{
+    const stk_answer *const a = &attempt->answer;
+    stk_peer *const peer = p->job->peer;
+    const bool good = a->status == 200 && !a->malformed && (a->etag[0] || peer->no_etags);
+    if (good) peer->read_at = attempt->started;
+    if (good || (a->status / 100 == 4 && a->status != 408 && a->status != 429)) { /* the object once more, which decides */
+        p->asks_witness = false;
+        stk_piece_ready(l, p);
+    } else {
+        stk_piece_retry(l, p, STK_RETRY_SERVER, a->retry_after_s, "the store gives no other object of the bucket either");
+    }
+}
+
+static void absent(stk_loop *l, stk_piece *p, const stk_answer *a)
+{
+    stk_job *const job = p->job;
+    if (reads_object(job) && !job->carrier) {
+        if (is_of_the_object(job, ABSENCES)) {
+            (void)stk_job_fail(l, job, STK_ERR_MEDIA_MISSING, a->status, "404 for this object, and others of the bucket are there");
+            return;
+        }
+        p->asks_witness = job->refusals + 1 >= ABSENCES && stk_job_witness(l, job).size_bytes > 0;
+    }
+    stk_piece_retry(l, p, STK_RETRY_SERVER, a->retry_after_s, "the answer is 404 without the error code of a store, as of a proxy: look at the endpoint");
+}
+
 static void denied(stk_loop *l, stk_piece *p, const stk_answer *a)
 {
     static const char *const done[] = {[STK_JOB_GET] = "read", [STK_JOB_LOOK] = "read", [STK_JOB_LIST] = "listed", [STK_JOB_PUT] = "written"},
                       *const right[] = {[STK_JOB_GET] = "GetObject", [STK_JOB_LOOK] = "GetObject", [STK_JOB_LIST] = "ListBucket",
                                         [STK_JOB_PUT] = "PutObject"};
     stk_job *const job = p->job;
-    const bool reads = job->kind == STK_JOB_GET || job->kind == STK_JOB_LOOK;
-    const stk_places *const read = l->store->config.read;
     if (job->url.kind != STK_URL_S3) { /* what else it says may quote the query, and that is a secret */
         (void)stk_job_fail(l, job, STK_ERR_SYSTEM, EACCES, "the server answers %d: this address may not be read%s", a->status,
                            job->url.query.size_bytes ? "; a presigned URL may have expired" : "");
         return;
     }
-    if (reads && (job->peer->readable || (read && stk_places_hold_address(read, job->request->address)))) {
-        (void)stk_job_fail(l, job, STK_ERR_SYSTEM, EACCES,
-                           "the store says 403 for this object, and others of the bucket may be read: give the right to it (stores say 403 "
-                           "also for a missing key, to callers that may not list)");
-        return;
-    }
-    /* Others that are under way may yet show that the bucket may be read. */
-    if (reads && job->denials++ < DENIALS) {
-        l->metrics.retries[STK_RETRY_CREDENTIALS]++;
-        stk_piece_rest(l, p, stk_now() + stk_pause(&l->patience, job->denials, &l->random));
-        return;
+    if (reads_object(job) && !job->carrier) {
+        if (is_of_the_object(job, DENIALS)) {
+            (void)stk_job_fail(l, job, STK_ERR_SYSTEM, EACCES,
+                               "the store says 403 for this object, and others of the bucket may be read: give the right to it (stores say 403 "
+                               "also for a missing key, to callers that may not list)");
+            return;
+        }
+        if (job->refusals < MOST_DENIALS) {
+            l->metrics.retries[STK_RETRY_CREDENTIALS]++;
+            p->asks_witness = stk_job_witness(l, job).size_bytes > 0;
+            p->fresh = true;
+            stk_piece_rest(l, p, stk_now() + stk_pause(&l->patience, job->refusals, &l->random));
+            return;
+        }
     }
     char ours[128], advice[128];
     snprintf(ours, sizeof ours, "bucket %.80s may not be %s", job->peer->name, done[job->kind]);
@@ -454,10 +503,9 @@ static void bare(stk_loop *l, stk_piece *p, bool is_head, const stk_answer *a)
     if (is_head && !p->job->by_get) {
         p->job->by_get = true; /* HEAD has no body that could say why */
         stk_piece_ready(l, p);
-    } else if (a->status == 403) {
-        denied(l, p, a);
     } else {
-        stk_piece_retry(l, p, STK_RETRY_SERVER, -1, "the store answers 400 and does not say why");
+        stk_piece_retry(l, p, STK_RETRY_SERVER, -1, a->status == 403 ? "the answer is 403 without the error code of a store, as of a proxy: look at the endpoint"
+                                                                     : "the store answers 400 and does not say why");
     }
 }
 
@@ -486,6 +534,7 @@ static void judge(stk_loop *l, stk_piece *p, const stk_attempt *attempt)
         }
         (void)stk_job_fail(l, job, STK_ERR_MEDIA_MISSING, a->status, "%s", store ? "no such key in the bucket" : words);
         break;
+    case STK_VERDICT_UNSAID: absent(l, p, a); break;
     case STK_VERDICT_NO_BUCKET:
         (void)stk_job_fail(l, job, STK_ERR_NETWORK, a->status, "there is no bucket %.120s at this store: look at the address, endpoint and region",
                            job->peer->name);
@@ -575,7 +624,7 @@ static void on_end(void *user, stk_http_outcome outcome, const char *words, bool
     l->metrics.connections += new_connection;
     job->peer->met = true;
     if (outcome == STK_HTTP_WHOLE && !attempt->accepted) stk_answer_body(&attempt->answer, (stk_bytes){attempt->room, attempt->room_bytes});
-    const bool asked_region = attempt->asks_region;
+    const bool asked_region = attempt->asks_region, asked_witness = attempt->asks_witness;
     stk_attempt_close(l, attempt); /* its memory stays as it is until another takes it, which nothing below does before reading it */
     if (stk_piece_is_asked(p) && !is_terminal(attempt, outcome)) { /* a rival is still under way */
         if (outcome == STK_HTTP_WHOLE && (attempt->answer.status == 503 || attempt->answer.status == 429))
@@ -587,6 +636,8 @@ static void on_end(void *user, stk_http_outcome outcome, const char *words, bool
         if (p->attempt[i]) stk_attempt_close(l, p->attempt[i]);
     if (asked_region && outcome == STK_HTTP_WHOLE) {
         elsewhere(l, p, &attempt->answer);
+    } else if (asked_witness && outcome == STK_HTTP_WHOLE) {
+        witnessed(l, p, attempt);
     } else if (outcome == STK_HTTP_STOPPED) {
         stopped(l, p, attempt);
     } else if (outcome == STK_HTTP_WHOLE && !attempt->accepted) {

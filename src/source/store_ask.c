@@ -40,7 +40,7 @@ static void write_range(question *q)
 static void add_conditions(question *q)
 {
     const stk_job *const job = q->piece->job;
-    if (q->attempt->asks_region) return;
+    if (q->attempt->asks_region || q->attempt->asks_witness) return;
     if (q->range[0]) add_line(q, q->range);
     /* A weak ETag never matches (RFC 9110); what came is compared all the same. */
     if (job->etag[0] && strncmp(job->etag, "W/", 2) != 0) {
@@ -58,7 +58,8 @@ static stk_status sign(question *q, const stk_endpoint *endpoint, const stk_cred
     stk_header header[2];
     size_t count = 0;
     /* A range has no checksum of its own. */
-    q->attempt->asks_checksums = job->kind == STK_JOB_GET && !q->range[0] && !job->peer->no_checksums && !q->attempt->asks_region;
+    q->attempt->asks_checksums = job->kind == STK_JOB_GET && !q->range[0] && !job->peer->no_checksums && !q->attempt->asks_region &&
+                                 !q->attempt->asks_witness;
     if (q->attempt->asks_checksums) header[count++] = (stk_header){"x-amz-checksum-mode", stk_str_of("ENABLED")};
     if (q->loop->store->config.requester_pays) header[count++] = (stk_header){"x-amz-request-payer", stk_str_of("requester")};
     const stk_sign_request request = {
@@ -69,6 +70,26 @@ static stk_status sign(question *q, const stk_endpoint *endpoint, const stk_cred
     STK_TRY(stk_sign(q->loop->signer, &q->signed_lines, q->loop->headers, sizeof q->loop->headers, &request, err));
     for (size_t i = 0; i < q->signed_lines.count; i++) add_line(q, q->signed_lines.line[i]);
     return STK_OK;
+}
+
+static bool is_other(stk_str key, const stk_job *job)
+{
+    return key.size_bytes && !stk_str_equal(key, job->url.key);
+}
+
+stk_str stk_job_witness(const stk_loop *l, const stk_job *job)
+{
+    const stk_source_config *const config = &l->store->config;
+    const stk_str last = stk_str_of(job->peer->witness);
+    if (is_other(last, job)) return last;
+    for (size_t i = 0; i < config->read_count; i++) {
+        stk_url url;
+        stk_error unused;
+        if (stk_url_parse(&url, config->read[i], &unused) == STK_OK && url.kind == STK_URL_S3 && stk_str_equal(url.bucket, job->url.bucket) &&
+            is_other(url.key, job))
+            return url.key;
+    }
+    return (stk_str){"", 0};
 }
 
 /* STK_AGAIN: credentials are on their way. */
@@ -87,10 +108,11 @@ static stk_status ask_store(question *q, stk_error *err)
     stk_wire wire;
     const stk_str none = {"", 0}, query = job->kind == STK_JOB_LIST ? ((const stk_call *)job->request->work)->query : none;
     const bool whole_bucket = q->attempt->asks_region || job->kind == STK_JOB_LIST;
+    const stk_str key = whole_bucket ? none : q->attempt->asks_witness ? stk_job_witness(l, job) : job->url.key;
     stk_status status = STK_OK;
     if (job->peer->region[0]) status = stk_endpoint_set_region(&endpoint, stk_str_of(job->peer->region), err);
     if (status == STK_OK)
-        status = stk_endpoint_wire(&wire, l->url, sizeof l->url, &endpoint, job->url.bucket, whole_bucket ? none : job->url.key,
+        status = stk_endpoint_wire(&wire, l->url, sizeof l->url, &endpoint, job->url.bucket, key,
                                    q->attempt->asks_region ? none : query, err);
     if (status == STK_OK) status = sign(q, &endpoint, credentials, &wire, err);
     stk_credentials_release(credentials);
@@ -133,15 +155,17 @@ static void begin_attempt(stk_attempt *attempt, stk_piece *piece, bool hedge)
     attempt->generation = attempt->skip_bytes = attempt->body_bytes = 0;
     attempt->is_hedge = hedge;
     attempt->asks_region = piece->job->asks_region;
+    attempt->asks_witness = piece->asks_witness;
     attempt->asks_checksums = attempt->accepted = false;
     attempt->stop = STK_STOP_NONE;
     attempt->room_bytes = 0;
     stk_answer_begin(&attempt->answer);
 }
 
-static stk_http_method method_of(const stk_job *job)
+static stk_http_method method_of(const stk_piece *piece)
 {
-    if (job->asks_region) return STK_HTTP_HEAD;
+    const stk_job *const job = piece->job;
+    if (job->asks_region || piece->asks_witness) return STK_HTTP_HEAD;
     return job->kind == STK_JOB_PUT ? STK_HTTP_PUT : job->kind == STK_JOB_LOOK && !job->by_get ? STK_HTTP_HEAD : STK_HTTP_GET;
 }
 
@@ -152,10 +176,10 @@ stk_status stk_piece_launch(stk_loop *l, stk_piece *piece, bool hedge)
     question q = {.loop = l, .piece = piece, .attempt = take_attempt(l)};
     if (!q.attempt) return l->in_flight ? STK_AGAIN : stk_job_fail(l, job, STK_ERR_NOMEM, 0, "%s", err.message);
     begin_attempt(q.attempt, piece, hedge);
-    q.ask = (stk_http_ask){.method = method_of(job), .header = q.line, .fresh = piece->fresh || hedge, .user = q.attempt};
+    q.ask = (stk_http_ask){.method = method_of(piece), .header = q.line, .fresh = piece->fresh || hedge, .user = q.attempt};
     q.attempt->is_head = q.ask.method == STK_HTTP_HEAD;
     if (q.ask.method == STK_HTTP_PUT) q.ask.upload = ((const stk_call *)job->request->work)->upload;
-    if (!q.attempt->asks_region) write_range(&q);
+    if (!q.attempt->asks_region && !q.attempt->asks_witness) write_range(&q);
     stk_status status = job->url.kind == STK_URL_S3 ? ask_store(&q, &err) : ask_web(&q, &err);
     if (status == STK_OK) {
         add_conditions(&q);

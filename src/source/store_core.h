@@ -63,7 +63,7 @@ struct stk_attempt {
     stk_ns started, first_byte, last_byte; /* 0: none yet */
     uint64_t generation; /* of the credentials that signed it; 0: none */
     uint64_t skip_bytes; /* of the body, before those that are wanted */
-    bool is_hedge, is_head, asks_region, asks_checksums;
+    bool is_hedge, is_head, asks_region, asks_witness, asks_checksums;
     bool accepted;       /* a good answer: the body goes to its place */
     stk_stop stop;
     uint64_t body_bytes; /* that came */
@@ -85,6 +85,7 @@ struct stk_piece {
     uint64_t got_bytes;
     int failures;               /* that failed */
     bool fresh;                 /* ask on a new connection */
+    bool asks_witness;          /* ask first for another object of the bucket that could be read before */
     int hedges;                 /* further attempts that were due in this try, opened or not */
     stk_ns due;                 /* when the loop must look at it */
     int heap_at;                /* -1: never */
@@ -114,7 +115,9 @@ struct stk_job {
     char etag_is[STK_ETAG_BYTES]; /* of what came */
     bool parted, undivided;   /* asked for in parts; not to be, whatever its size */
     bool by_get, asks_region; /* a look by GET, because HEAD said too little; the next exchange asks where the bucket lies */
-    int restarts, redirects, moves, clocks, denials;
+    int restarts, redirects, moves, clocks;
+    int refusals;             /* 403 with a code, 404 without one; when the last one came */
+    stk_ns refused_at;
     int etagless;             /* answers without an ETag */
     uint64_t refused_generation; /* of credentials, and the status of that answer; 0: none */
     int refused_status;
@@ -244,6 +247,9 @@ void stk_carrier_end(stk_loop *loop, stk_carrier *carrier);
 /* Send a piece, as its first attempt or beside it.  STK_AGAIN: not now (credentials are on their way, no attempt is free); < 0: the
  * job has failed and is gone. */
 stk_status stk_piece_launch(stk_loop *loop, stk_piece *piece, bool hedge) STK_MUST_USE;
+
+/* The key of another object of a job's bucket that could be read before; empty: none is known. */
+stk_str stk_job_witness(const stk_loop *loop, const stk_job *job);
 
 /* --- store_answer.c: the events of the transport, and what follows from them --- */
 

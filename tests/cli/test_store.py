@@ -183,6 +183,24 @@ def test_records_left_out_are_left_out_on_every_machine(remote):
     assert remote.index()["excluded"] == 0
 
 
+def test_a_list_that_may_not_be_read_for_a_while_is_kept(remote, fault_store, monkeypatch):
+    """403 says nothing of whether there is a list: what this machine knows of it stays."""
+    remote.config.write_text(remote.config.read_text() + f"index_dir: s3://{remote.bucket}/index\n")
+    letters = remote.folder / "list.txt"
+    letters.write_text("sample#3\n")
+    assert json.loads(remote("index", "--json", "--exclude", letters).stdout)["sets"][0]["excluded"] == 1
+    decide = remote.store.decide
+
+    def secret(request, schedule, thing, body):
+        if request.method != "PUT" and request.key.endswith("excluded"):
+            return remote.store.headless(request, fault_store.refusal("403 Forbidden", "AccessDenied")), "calm"
+        return decide(request, schedule, thing, body)
+    monkeypatch.setattr(remote.store, "decide", secret)
+    assert remote.index()["excluded"] == 1
+    monkeypatch.undo()
+    assert remote.index()["excluded"] == 1
+
+
 def test_objects_that_change_or_go_are_masked(remote, local):
     remote.index()
     names = [key for key in remote.things if "/images/" in key]

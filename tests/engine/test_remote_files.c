@@ -27,7 +27,28 @@ static void an_index_that_one_request_cannot_store_is_refused_in_words(void)
     stk_remote_destroy(files.remote);
 }
 
+/* What cannot be looked at is not gone: an object of no bytes would say so to all machines. */
+static void only_a_file_that_is_gone_is_put_as_gone(void)
+{
+    const stk_source_config config = {.file_threads = 1, .endpoint = "http://127.0.0.1:9", .anonymous = true};
+    char path[4096];
+    stk_error err;
+    stk_remote_files files = {.index_address = "s3://bucket/index"};
+    snprintf(path, sizeof path, "%s/excluded", test_write("train.jsonl.stoker-file", "")); /* of a file, no folder */
+    CHECK_OK(stk_remote_create(&files.remote, &config, &err), err);
+    const stk_index_store store = stk_remote_index_store(&files, test_folder());
+    CHECK_INT(store.push(store.context, path, &err), STK_ERR_SYSTEM);
+    CHECK_HAS(err.message, "cannot look at");
+    stk_source *source;
+    stk_source_metrics m;
+    CHECK_OK(stk_remote_source(files.remote, &source, &err), err);
+    stk_source_get_metrics(source, &m);
+    CHECK_INT(m.requests, 0);
+    stk_remote_destroy(files.remote);
+}
+
 int main(int argc, char **argv)
 {
-    TEST_MAIN(argc, argv, TEST(an_index_that_one_request_cannot_store_is_refused_in_words));
+    TEST_MAIN(argc, argv, TEST(an_index_that_one_request_cannot_store_is_refused_in_words),
+              TEST(only_a_file_that_is_gone_is_put_as_gone));
 }

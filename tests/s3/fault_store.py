@@ -320,6 +320,8 @@ FAULTS |= {
     "too_many": refusing("429 Too Many Requests", "TooManyRequests", headers={"Retry-After": "0"}),
     "timeout_400": refusing("400 Bad Request", "RequestTimeout"),
     "html_200": page("200 OK"),
+    "ingress_404": page("404 Not Found", "text/plain", b"404 page not found\n"),
+    "page_403": page("403 Forbidden"),
     # Of one object, and no fault of the network:
     "no_such_key": refusing("404 Not Found", "NoSuchKey"),
     "access_denied": refusing("403 Forbidden", "AccessDenied"),
@@ -336,7 +338,7 @@ FAULTS |= {
 TRANSIENT = ["slow_first_byte", "dripping_body", "reset_before", "reset_in_body", "closed_before", "closed_in_head", "closed_in_body", "wrong_range",
              "length_of_another", "flipped_byte", "garbage", "garbage_headers", "endless_headers", "endless_error", "closes_after", "half_closed",
              "bytes_after", "chunked", "chunked_without_end", "hints_before", "bad_gateway", "internal_error", "unavailable", "slow_down", "too_many",
-             "timeout_400", "html_200"]
+             "timeout_400", "html_200", "ingress_404", "page_403"]
 WAITED = ["no_first_byte", "stalled_body"]
 
 

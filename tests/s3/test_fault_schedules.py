@@ -19,7 +19,7 @@ MOST_FAULTS = 30      # of a schedule: below what a source allows before it fail
 SETTLE_BYTES = 16 << 20  # that a process may grow between its first schedules and its last: caches of the allocator
 
 # A fault of one object: what comes, and what the sample is told.
-OF_ONE = {"no_such_key": "STK_ERR_MEDIA_MISSING", "access_denied": "STK_ERR_SYSTEM", "archived": None, "changed": "STK_ERR_MEDIA"}
+OF_ONE = {"no_such_key": "STK_ERR_MEDIA_MISSING", "ingress_404": "STK_ERR_MEDIA_MISSING", "access_denied": "STK_ERR_SYSTEM", "archived": None, "changed": "STK_ERR_MEDIA"}
 # Of all: words that the error must have.
 FATAL = {"no_such_bucket": "bucket", "invalid_key_id": "InvalidAccessKeyId|key", "expired": "ExpiredToken|expired", "elsewhere": "region",
          "skewed": "clock", "access_denied": "AccessDenied|denied|may not", "wrong_secret": "SignatureDoesNotMatch|secret", "internal_error": "500|InternalError"}

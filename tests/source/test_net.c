@@ -73,7 +73,8 @@ static void each_answer_has_its_verdict(void)
         {429, NULL, STK_VERDICT_THROTTLE},               {400, "RequestTimeout", STK_VERDICT_TRANSIENT}, {400, "ExpiredToken", STK_VERDICT_EXPIRED},
         {403, "RequestTimeTooSkewed", STK_VERDICT_CLOCK}, {403, "AccessDenied", STK_VERDICT_DENIED}, {403, NULL, STK_VERDICT_BARE},
         {400, NULL, STK_VERDICT_BARE},                   {403, "SignatureDoesNotMatch", STK_VERDICT_CREDENTIALS},
-        {404, "NoSuchKey", STK_VERDICT_MISSING},         {404, "NoSuchBucket", STK_VERDICT_NO_BUCKET}, {404, NULL, STK_VERDICT_MISSING},
+        {404, "NoSuchKey", STK_VERDICT_MISSING},         {404, "NoSuchBucket", STK_VERDICT_NO_BUCKET}, {404, NULL, STK_VERDICT_UNSAID},
+        {404, "NotHere", STK_VERDICT_MISSING},           {404, "InternalError", STK_VERDICT_TRANSIENT},
         {400, "KeyTooLongError", STK_VERDICT_MISSING},    {400, "XMinioInvalidResourceName", STK_VERDICT_MISSING},
         {412, NULL, STK_VERDICT_CHANGED},                {416, NULL, STK_VERDICT_PAST_END},        {301, "PermanentRedirect", STK_VERDICT_REGION},
         {307, NULL, STK_VERDICT_REGION},                 {400, "InvalidRequest", STK_VERDICT_FATAL}, {200, NULL, STK_VERDICT_GOOD}};
@@ -276,20 +277,20 @@ static void peers_are_kept_while_there_is_room(void)
     CHECK_OK(stk_peers_create(&peers, 4, &err), err);
     stk_peer *const bucket = stk_peers_take(peers, stk_str_of("bucket"));
     CHECK(bucket && stk_peers_take(peers, stk_str_of("bucket")) == bucket && bucket->users == 2);
-    bucket->readable = true;
+    bucket->read_at = 1;
     stk_peers_give_back(peers, bucket);
     stk_peers_give_back(peers, bucket);
-    CHECK(stk_peers_take(peers, stk_str_of("bucket"))->readable); /* remembered */
+    CHECK(stk_peers_take(peers, stk_str_of("bucket"))->read_at); /* remembered */
     char name[400];
     for (int i = 0; i < 1000; i++) { /* in use, it stays, whatever comes and goes */
         snprintf(name, sizeof name, "https://host%d:443", i);
         stk_peer *const other = stk_peers_take(peers, stk_str_of(name));
-        CHECK(other && other != bucket && !other->readable);
+        CHECK(other && other != bucket && !other->read_at);
         CHECK_STR(other->name, name);
-        other->readable = true;
+        other->read_at = 1;
         stk_peers_give_back(peers, other);
     }
-    CHECK(stk_peers_take(peers, stk_str_of("bucket")) == bucket && bucket->readable);
+    CHECK(stk_peers_take(peers, stk_str_of("bucket")) == bucket && bucket->read_at);
     memset(name, 'a', sizeof name);
     CHECK(stk_peers_take(peers, (stk_str){name, sizeof name}) == NULL);
     stk_peer *taken[200];

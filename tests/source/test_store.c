@@ -173,6 +173,10 @@ static bool fault_garbage(exchange *x) { return x->nth ? server_object(x) : (ser
 
 static bool fault_page(exchange *x) { return x->nth ? server_object(x) : server_status(x, 200, "Content-Type: text/html\r\n", "<html>maintenance</html>"); }
 
+static bool fault_ingress(exchange *x) { return x->nth ? server_object(x) : server_status(x, 404, "Content-Type: text/plain\r\n", "404 page not found\n"); }
+static bool fault_forbidding_page(exchange *x) { return x->nth ? server_object(x) : server_status(x, 403, "Content-Type: text/html\r\n", "<html>no</html>"); }
+static bool fault_denied(exchange *x) { return x->nth ? server_object(x) : server_error(x, 403, "AccessDenied"); }
+
 static bool fault_half_body(exchange *x)
 {
     object_range r;
@@ -234,6 +238,7 @@ static void what_comes_and_goes_is_tried_again(void)
         {fault_500, STK_RETRY_SERVER},       {fault_503, STK_RETRY_THROTTLE},  {fault_429, STK_RETRY_THROTTLE},
         {fault_400, STK_RETRY_SERVER},       {fault_reset, STK_RETRY_BROKEN},  {fault_closed, STK_RETRY_BROKEN},
         {fault_garbage, STK_RETRY_BROKEN},   {fault_half_body, STK_RETRY_BROKEN},
+        {fault_ingress, STK_RETRY_SERVER},   {fault_forbidding_page, STK_RETRY_SERVER}, {fault_denied, STK_RETRY_CREDENTIALS},
         {fault_page, STK_RETRY_CONTENT},     {fault_lengths, STK_RETRY_CONTENT},
         {fault_length_text, STK_RETRY_CONTENT},
         {fault_long_head, STK_RETRY_BROKEN}, {fault_status_line, STK_RETRY_COUNT}};
@@ -470,28 +475,86 @@ static void a_look_finds_the_reason(void)
     }
 }
 
-static bool one_denied(exchange *x)
+/* Of the objects "...-denied", "...-absent" by their names; "-moment" says that it is over after one answer. */
+static bool refuses_some(exchange *x)
 {
-    return strstr(x->path, "denied") ? server_error(x, 403, "AccessDenied") : server_object(x);
+    if (strstr(x->path, "moment") && x->nth) return server_object(x);
+    if (strstr(x->path, "denied")) return server_error(x, 403, "AccessDenied");
+    if (strstr(x->path, "absent")) return server_status(x, 404, "", "404 page not found\n");
+    return server_object(x);
 }
 
-static void a_403_in_a_bucket_that_may_be_read_is_of_the_object(void)
+static stk_request *fetch_from(fetcher *f, const char *address)
 {
-    server *const s = server_start(one_denied, NULL);
+    stk_request *const r = make(address, 0, UINT64_MAX, 100);
+    stk_store_submit(f->store, r);
+    CHECK(reap(f) == r);
+    return r;
+}
+
+static void what_one_object_is_refused_while_others_are_read_is_of_the_object(void)
+{
+    static const struct { const char *address; stk_status status; int code; } objects[] = {
+        {"s3://bucket/100-denied", STK_ERR_SYSTEM, EACCES}, {"s3://bucket/100-absent", STK_ERR_MEDIA_MISSING, 404},
+        {"s3://bucket/100-denied-moment", STK_OK, 0},       {"s3://bucket/100-absent-moment", STK_OK, 0}};
+    server *const s = server_start(refuses_some, NULL);
     fetcher f;
     open_fetcher(&f, s, (stk_source_config){0});
-    stk_request *const good = make("s3://bucket/100-a", 0, UINT64_MAX, 100), *const bad = make("s3://bucket/100-denied", 0, UINT64_MAX, 100);
-    stk_store_submit(f.store, good);
-    CHECK(reap(&f) == good);
-    stk_store_submit(f.store, bad);
-    CHECK(reap(&f) == bad);
-    CHECK_INT(bad->status, STK_ERR_SYSTEM);
-    CHECK_INT(bad->error.code, EACCES);
-    CHECK_HAS(bad->error.message, "403");
+    unmake(fetch_from(&f, "s3://bucket/100-a"));
+    for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
+        stk_request *const r = fetch_from(&f, objects[i].address);
+        CHECK_MSG(r->status == objects[i].status, "%s: %d %s", objects[i].address, r->status, r->error.message);
+        if (r->status < 0) CHECK_INT(r->error.code, objects[i].code);
+        else check_bytes(r);
+        unmake(r);
+    }
     close_fetcher(&f);
     server_stop(s);
-    unmake(good);
-    unmake(bad);
+}
+
+/* As where a single picture is made again: whoever opened the source has read the manifest. */
+static void what_the_caller_has_read_is_a_witness(void)
+{
+    const stk_str manifest[] = {stk_str_of("s3://other/1-m"), stk_str_of("s3://bucket/100-manifest")};
+    server *const s = server_start(refuses_some, NULL);
+    fetcher f;
+    open_fetcher(&f, s, (stk_source_config){.read = manifest, .read_count = 2});
+    stk_request *const r = fetch_from(&f, "s3://bucket/100-denied");
+    CHECK_INT(r->error.code, EACCES);
+    unmake(r);
+    close_fetcher(&f);
+    CHECK_INT(server_stop(s).requests, 3); /* it, the witness, it */
+}
+
+enum { CALM = 20, REFUSED = 6 };
+static bool denies_all_at_last(exchange *x) { return x->request < CALM ? server_object(x) : server_error(x, 403, "AccessDenied"); }
+static bool loses_all_at_last(exchange *x) { return x->request < CALM ? server_object(x) : server_status(x, 404, "", "404 page not found\n"); }
+
+static void a_store_that_refuses_all_at_last_masks_nothing(void)
+{
+    static server_script *const scripts[] = {denies_all_at_last, loses_all_at_last};
+    const stk_str manifest = stk_str_of("s3://bucket/100-manifest");
+    for (int i = 0; i < 2; i++) {
+        server *const s = server_start(scripts[i], NULL);
+        fetcher f;
+        int good = 0;
+        open_fetcher(&f, s, (stk_source_config){.read = &manifest, .read_count = 1});
+        for (int k = 0; k < CALM + REFUSED; k++) {
+            char address[64];
+            snprintf(address, sizeof address, "s3://bucket/100-%d", k);
+            stk_store_submit(f.store, make(address, 0, UINT64_MAX, 100));
+        }
+        for (int k = 0; k < CALM + REFUSED; k++) {
+            stk_request *const r = reap(&f);
+            CHECK_MSG(r->status == STK_OK || r->status == STK_ERR_NETWORK, "%d %s", r->status, r->error.message);
+            good += r->status == STK_OK;
+            if (r->status < 0) CHECK_HAS(r->error.message, i ? "look at the endpoint" : "may not be read");
+            unmake(r);
+        }
+        CHECK_INT(good, CALM);
+        close_fetcher(&f);
+        server_stop(s);
+    }
 }
 
 static bool ignores_conditions(exchange *x)
@@ -809,7 +872,7 @@ static void who_is_no_store_has_no_list(void)
     stk_error err = {0};
     open_fetcher(&f, s, (stk_source_config){0});
     CHECK_INT(stk_store_list(f.store, stk_str_of("s3://bucket/a"), note_entry, NULL, &err), STK_ERR_NETWORK);
-    CHECK_HAS(err.message, "404; look at the address, endpoint");
+    CHECK_HAS(err.message, "404 without the error code of a store, as of a proxy: look at the endpoint");
     CHECK_INT(stk_store_put(f.store, stk_str_of("s3://bucket/a"), (stk_bytes){(const uint8_t *)"x", 1}, &err), STK_ERR_NETWORK);
     close_fetcher(&f);
     server_stop(s);
@@ -839,7 +902,8 @@ int main(int argc, char **argv)
               TEST(a_broken_body_goes_on_where_it_broke), TEST(who_says_when_is_not_asked_before), TEST(patience_ends_with_the_loader), TEST(silence_is_not_waited_for),
               TEST(each_fault_of_the_object_has_its_status), TEST(the_words_of_a_store_are_told_as_far_as_there_is_room),
               TEST(a_look_finds_the_reason),
-              TEST(a_403_in_a_bucket_that_may_be_read_is_of_the_object),
+              TEST(what_one_object_is_refused_while_others_are_read_is_of_the_object), TEST(what_the_caller_has_read_is_a_witness),
+              TEST(a_store_that_refuses_all_at_last_masks_nothing),
               TEST(another_object_than_the_index_knew_is_a_fault_of_its_own),
               TEST(an_object_that_changes_while_it_is_read_is_read_again), TEST(the_region_of_a_bucket_is_found),
               TEST(a_clock_that_is_off_is_corrected_once), TEST(checksums_are_compared_where_there_are_any),
