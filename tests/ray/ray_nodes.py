@@ -4,11 +4,12 @@ import os
 import pathlib
 import signal
 import socket
+import time
 
 MIB = 1 << 20
 WORLD, STEPS = 4, 100
 # What finds a lost node in seconds.
-FAST = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_timeout_ms": 500, "health_check_failure_threshold": 3}
+FAST = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_timeout_ms": 2000, "health_check_failure_threshold": 5}
 
 
 class Nodes:
@@ -80,6 +81,13 @@ def read(loaders, steps):
             batch = next(loader)
             got[rank].append((batch.digest(), batch.state))
     return got
+
+
+def wait_for(what):
+    end = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def store_of(node_id):

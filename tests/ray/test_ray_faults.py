@@ -3,14 +3,13 @@ import itertools
 import os
 import shutil
 import signal
-import time
 
 import numpy as np
 import pytest
 import ray
 import stoker
 import stoker.ray
-from ray_nodes import FAST, MIB, STEPS, WORLD, Nodes, node_ids, read
+from ray_nodes import FAST, MIB, STEPS, WORLD, Nodes, node_ids, read, wait_for
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -19,13 +18,6 @@ def cluster():
     nodes.join()
     yield nodes
     nodes.end()
-
-
-def wait_for(what):
-    end = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def engines_of(loader):
@@ -142,7 +134,7 @@ def test_an_object_store_that_is_full_is_an_error_of_configuration(load):
 def test_a_wait_has_an_end_that_says_for_what(load):
     with pytest.raises(stoker.SetupError, match="batch"):
         load(run="batch", batch=0)
-    loader = load(0, 1, run="short", timeout=1, batch=1, late=60)
+    loader = load(0, 1, run="short", timeout=10, batch=1, late=60)
     assert next(loader).step == 0
     pid = next(iter(engines_of(loader).values()))["pid"]
     os.kill(pid, signal.SIGSTOP)

@@ -65,7 +65,7 @@ def test_ranks_that_torchrun_started(config, small, whole, cluster, tmp_path):
     options = json.dumps({**small, "index_dir": str(small["index_dir"]), "detached": True})
     done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={WORLD}", "--rdzv-backend=c10d",
                            "--rdzv-endpoint=127.0.0.1:0", "--rdzv-id=job-7", tmp_path / "train.py", config, options, tmp_path],
-                          env={**os.environ, "RAY_ADDRESS": cluster.cluster.address}, capture_output=True, text=True, timeout=180)
+                          env={**os.environ, "RAY_ADDRESS": cluster.cluster.address}, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(WORLD)]
     assert [digests for _, digests in told] == [[digest.hex() for digest, _ in rank[:20]] for rank in whole]
@@ -75,6 +75,6 @@ def test_ranks_that_torchrun_started(config, small, whole, cluster, tmp_path):
 
 def test_a_process_that_finds_no_cluster_is_told(config, small):
     program = f"import stoker.ray\nstoker.ray.Loader({str(config)!r}, address='127.0.0.1:1', memory='128MiB')"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600,
                           env={**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "2", "RAY_raylet_start_wait_time_s": "2"})
     assert done.returncode != 0 and ("CallError" in done.stderr or "Failed to connect" in done.stderr), done.stderr[-2000:]

@@ -9,7 +9,7 @@ import pytest
 from ray_nodes import end_session, free_port
 from stoker._fleet import hindrances
 
-OPTIONS = {"run": "setup", "batch": 1, "epochs": 100000, "memory": "128MiB", "workers": 1, "max_pixels": 16384, "min_pixels": 4096, "timeout": 20}
+OPTIONS = {"run": "setup", "batch": 1, "epochs": 100000, "memory": "128MiB", "workers": 1, "max_pixels": 16384, "min_pixels": 4096, "timeout": 120}
 WITHOUT_THE_RIGHT = ["setpriv", "--bounding-set=-sys_nice"] if os.geteuid() == 0 else []
 BEGIN = """
 import json, os, subprocess, sys, time
@@ -33,7 +33,7 @@ def run(config, source, index_dir):
         ran = subprocess.Popen([*before, sys.executable, "-c", BEGIN + program, config, source / "tests/ray", index_dir, json.dumps(OPTIONS)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, **environment})
         try:
-            said, errors = ran.communicate(timeout=150)
+            said, errors = ran.communicate(timeout=600)
         finally:
             end_session(ran.pid)
         assert said.startswith("begun"), errors[-3000:]
@@ -54,7 +54,7 @@ def test_a_cluster_in_token_mode(run, first_twenty):
     status, said, errors = run("""
 got += [next(loader).digest().hex() for _ in range(19)]
 stranger = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
-refused = subprocess.run([sys.executable, "-c", f"import stoker.ray; stoker.ray.connect({nodes.cluster.address!r})"], env=stranger, capture_output=True, text=True, timeout=60)
+refused = subprocess.run([sys.executable, "-c", f"import stoker.ray; stoker.ray.connect({nodes.cluster.address!r})"], env=stranger, capture_output=True, text=True, timeout=300)
 print(json.dumps([got, refused.returncode, refused.stderr[-4000:]]))
 """, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0123456789abcdef0123456789abcdef")
     assert status == 0, errors[-3000:]

@@ -10,7 +10,7 @@ import ray
 import stoker
 import stoker.ray
 from ray._private.internal_api import memory_summary
-from ray_nodes import MIB, STEPS, WORLD, Nodes, Rank, Reader, bound_to, node_ids, read, store_of
+from ray_nodes import MIB, STEPS, WORLD, Nodes, Rank, Reader, bound_to, node_ids, read, store_of, wait_for
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,7 +68,7 @@ def test_no_tensor_goes_through_the_driver(config, small):
     before = [store_of(node).cumulative_created_bytes for node in (here, *others)]
     options = {**large, "run": "apart", "placement": "nodes", "nodes": others, "detached": True}
     ranks = [ray.remote(Rank).options(num_cpus=0.1, scheduling_strategy=bound_to(others[rank % 2])).remote() for rank in range(WORLD)]
-    told = ray.get([rank.read.remote(str(config), i, 30, options) for i, rank in enumerate(ranks)], timeout=120)
+    told = ray.get([rank.read.remote(str(config), i, 30, options) for i, rank in enumerate(ranks)], timeout=600)
     with stoker.Loader(config, 1, WORLD, engine="inprocess", **large) as local:
         assert told[1][0] == read([local], 30)[0]
     grown = [store_of(node).cumulative_created_bytes - start for node, start in zip((here, *others), before)]
@@ -104,11 +104,11 @@ def test_ray_memory_lists_the_rank_as_the_owner_of_all(load, cluster):
 def test_an_engine_stays_when_the_loader_that_created_it_closes(config, small, whole):
     first, second = (ray.remote(num_cpus=0)(Reader).remote() for _ in range(2))
     for rank, reader in enumerate((first, second)):
-        ray.get(reader.open.remote(str(config), rank, {**small, "run": "stays", "placement": "spread", "engines": 1}), timeout=120)
-    ray.get(first.read.remote(2), timeout=120)
-    _, before = ray.get(second.read.remote(1), timeout=120)
-    ray.get(first.close.remote(), timeout=120)
-    got, after = ray.get(second.read.remote(30), timeout=120)
+        ray.get(reader.open.remote(str(config), rank, {**small, "run": "stays", "placement": "spread", "engines": 1}), timeout=600)
+    ray.get(first.read.remote(2), timeout=600)
+    _, before = ray.get(second.read.remote(1), timeout=600)
+    ray.get(first.close.remote(), timeout=600)
+    got, after = ray.get(second.read.remote(30), timeout=600)
     assert got == [digest for digest, _ in whole[1][1:31]] and before == after
     assert stoker.ray.stop("stays") == 1
 
@@ -239,15 +239,15 @@ def test_what_does_not_fit_together_is_refused(load, config, small):
 
 def test_the_object_store_stays_flat(load):
     """More goes through it than it holds."""
-    loader = load(0, 1, run="flat", batch=1, steps=1000, epochs=100, max_pixels=65536)
     here, _ = node_ids()
-    used = []
+    before = store_of(here).object_store_bytes_used
+    loader = load(0, 1, run="flat", batch=1, steps=1000, epochs=100, max_pixels=65536)
+    most = (loader._outstanding + loader._opener.keep + 1) * loader._opener.batch_bytes
     for number, batch in enumerate(loader):
-        if number % 30 == 29:
-            used.append(store_of(here).object_store_bytes_used)
+        if number % 100 == 99:  # what was let go goes in batches, or after a while
+            wait_for(lambda: store_of(here).object_store_bytes_used - before <= most)
     told = loader.metrics()["ray"]
-    assert number == 999 and told["received_bytes"] > 120 * MIB
-    assert max(used[10:]) <= max(used[:10]) * 1.5 and told["spilled_bytes"] == 0
+    assert number == 999 and told["received_bytes"] > 120 * MIB and told["spilled_bytes"] == 0 and most < 20 * MIB
 
 
 def test_a_reader_that_stands_still_fills_no_store(load):
