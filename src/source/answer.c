@@ -341,6 +341,7 @@ stk_verdict stk_answer_verdict(const stk_answer *a, bool store, bool sent_checks
     }
     if (store) return store_verdict(a, sent_checksum_mode);
     switch (a->status) {
+    case 202: case 407: case 421: return STK_VERDICT_TRANSIENT; /* not yet; a proxy's own; the wrong connection */
     case 301: case 302: case 303: case 307: case 308: return a->location[0] ? STK_VERDICT_REDIRECT : STK_VERDICT_MISSING;
     default: return a->status >= 500 ? STK_VERDICT_TRANSIENT : a->status >= 400 ? STK_VERDICT_DENIED : STK_VERDICT_MISSING; /* of this address */
     }

@@ -12,6 +12,7 @@
 
 enum { COST_THROTTLE = 5, COST_TRANSIENT = 10, RESTARTS = 3, REDIRECTS = 5, MOVES = 3, ETAGLESS = 3 };
 enum { DENIALS = 2, MOST_DENIALS = 4, ABSENCES = 3 }; /* answers that a verdict takes: a 403 by its code, at most; a 404 without one */
+enum { WEB_LOOKS = 3 }; /* before an address of plain HTTP is given up */
 
 /* --- the head --- */
 
@@ -361,12 +362,24 @@ static void absent(stk_loop *l, stk_piece *p, const stk_answer *a)
     stk_piece_retry(l, p, STK_RETRY_SERVER, a->retry_after_s, "the answer is 404 without the error code of a store, as of a proxy: look at the endpoint");
 }
 
+/* Of plain HTTP nobody else can be asked: what refuses an address may be over after a pause, on a new connection. */
+static bool looks_again(stk_loop *l, stk_piece *p)
+{
+    stk_job *const job = p->job;
+    if (job->url.kind == STK_URL_S3 || ++job->refusals >= WEB_LOOKS || job->carrier) return false;
+    l->metrics.retries[STK_RETRY_SERVER]++;
+    p->fresh = true;
+    stk_piece_rest(l, p, stk_now() + stk_pause(&l->patience, job->refusals + 1, &l->random));
+    return true;
+}
+
 static void denied(stk_loop *l, stk_piece *p, const stk_answer *a)
 {
     static const char *const done[] = {[STK_JOB_GET] = "read", [STK_JOB_LOOK] = "read", [STK_JOB_LIST] = "listed", [STK_JOB_PUT] = "written"},
                       *const right[] = {[STK_JOB_GET] = "GetObject", [STK_JOB_LOOK] = "GetObject", [STK_JOB_LIST] = "ListBucket",
                                         [STK_JOB_PUT] = "PutObject"};
     stk_job *const job = p->job;
+    if (looks_again(l, p)) return;
     if (job->url.kind != STK_URL_S3) { /* what else it says may quote the query, and that is a secret */
         (void)stk_job_fail(l, job, STK_ERR_SYSTEM, EACCES, "the server answers %d: this address may not be read%s", a->status,
                            job->url.query.size_bytes ? "; a presigned URL may have expired" : "");
@@ -528,6 +541,7 @@ static void judge(stk_loop *l, stk_piece *p, const stk_attempt *attempt)
         stk_piece_retry(l, p, STK_RETRY_THROTTLE, a->retry_after_s, words);
         break;
     case STK_VERDICT_MISSING:
+        if (looks_again(l, p)) break;
         if (job->kind == STK_JOB_LIST || job->kind == STK_JOB_PUT) { /* which name no key that could be missing */
             refused(l, job, a, "there is no such bucket at this store", "look at the address, endpoint and region");
             break;
@@ -588,7 +602,8 @@ static void failed(stk_loop *l, stk_piece *p, stk_http_outcome outcome, const ch
     const stk_str place = stk_place_of(job->location ? stk_str_of(job->location) : job->request->address);
     switch (outcome) {
     case STK_HTTP_NO_NAME: case STK_HTTP_NO_CONNECTION: stk_piece_retry(l, p, STK_RETRY_CONNECT, -1, words); break;
-    case STK_HTTP_PRIVATE:
+    case STK_HTTP_PRIVATE: /* or the names are a portal's for a moment */
+        if (looks_again(l, p)) break;
         (void)stk_job_fail(l, job, STK_ERR_MEDIA_DENIED, 0, "the host has a private address: add allow: [\"%.*s\"] if that is meant",
                            place.size_bytes > 120 ? 120 : (int)place.size_bytes, place.data);
         break;

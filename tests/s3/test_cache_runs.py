@@ -26,7 +26,7 @@ def cached(made_set, stoker, tmp_path):
 
         def make(cache_bytes, epochs=1):
             config = configure(tmp_path / "c.yaml", "s3://cached/train.jsonl", tmp_path / "index", more=(
-                f"endpoint: {store.url}\nepochs: {epochs}\ncache: {{path: {tmp_path / 'cache'}, bytes: {cache_bytes}}}\n"))
+                f"endpoint: {store.url}\nhedge: false\nepochs: {epochs}\ncache: {{path: {tmp_path / 'cache'}, bytes: {cache_bytes}}}\n"))
             stoker("index", config, env=store.environment())
             forget(schedule)
             return schedule, config, store.environment()

@@ -772,6 +772,30 @@ static void plain_http_follows_redirects_as_far_as_it_may(void)
     }
 }
 
+/* The number in the path is the answer to the first look. */
+static bool answers_once(exchange *x)
+{
+    const int status = atoi(x->path + 1);
+    if (x->nth) return server_object(x);
+    return status == 204 ? server_say(x, "HTTP/1.1 204 None\r\n\r\n") : server_status(x, status, "Content-Type: text/html\r\n", "<html>not now</html>");
+}
+
+static void an_address_of_plain_http_is_looked_at_again(void)
+{
+    static const int statuses[] = {202, 204, 302, 401, 403, 404, 407, 410, 418, 421, 425, 429, 451, 500};
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/%d/1000-x", statuses[i]);
+        stk_request *const r = get(answers_once, path, "it");
+        CHECK_MSG(r->status == STK_OK && r->got_bytes == 1000, "%s: %d %s", path, r->status, r->error.message);
+        CHECK_INT(requests_seen, 2);
+        unmake(r);
+    }
+    stk_request *const gone = get(hops, "/gone", "it");
+    CHECK_INT(requests_seen, 3);
+    unmake(gone);
+}
+
 static bool quotes(exchange *x)
 {
     char words[300];
@@ -907,7 +931,7 @@ int main(int argc, char **argv)
               TEST(another_object_than_the_index_knew_is_a_fault_of_its_own),
               TEST(an_object_that_changes_while_it_is_read_is_read_again), TEST(the_region_of_a_bucket_is_found),
               TEST(a_clock_that_is_off_is_corrected_once), TEST(checksums_are_compared_where_there_are_any),
-              TEST(plain_http_follows_redirects_as_far_as_it_may), TEST(no_query_is_told),
+              TEST(plain_http_follows_redirects_as_far_as_it_may), TEST(an_address_of_plain_http_is_looked_at_again), TEST(no_query_is_told),
               TEST(a_name_that_does_not_resolve_is_tried_again), TEST(lists_have_all_pages_and_puts_are_tried_again), TEST(who_is_no_store_has_no_list),
               TEST(what_one_request_cannot_store_is_refused));
 }
