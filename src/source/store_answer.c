@@ -237,6 +237,12 @@ static void changed(stk_loop *l, stk_job *job)
         restart(l, job, "the object changes while it is read");
         return;
     }
+    if (!job->carrier && !job->looks_changed) { /* or a page with an ETag of its own: asked once more, on a new connection */
+        job->looks_changed = true;
+        l->metrics.retries[STK_RETRY_CONTENT]++;
+        stk_job_restart(l, job, stk_pause(&l->patience, 1, &l->random));
+        return;
+    }
     job->request->changed = true;
     (void)stk_job_fail(l, job, STK_ERR_MEDIA, 0, "the object has changed since it was indexed: index again, or put the old one back");
 }

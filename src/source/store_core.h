@@ -118,6 +118,7 @@ struct stk_job {
     int restarts, redirects, moves, clocks;
     int refusals;             /* 403 with a code, 404 without one; when the last one came */
     stk_ns refused_at;
+    bool looks_changed;       /* it had another ETag than the request names, once */
     int etagless;             /* answers without an ETag */
     uint64_t refused_generation; /* of credentials, and the status of that answer; 0: none */
     int refused_status;

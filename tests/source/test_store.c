@@ -574,7 +574,28 @@ static void another_object_than_the_index_knew_is_a_fault_of_its_own(void)
         CHECK_INT(r->status, STK_ERR_MEDIA);
         CHECK(r->changed);
         CHECK_HAS(r->error.message, "changed");
-        CHECK_INT(requests_seen, 1);
+        CHECK_INT(requests_seen, 2);
+        unmake(r);
+    }
+}
+
+static bool fault_other_state(exchange *x)
+{
+    return x->nth ? server_object(x) : server_status(x, 200, "ETag: \"page\"\r\n", "<html>maintenance</html>");
+}
+static bool fault_412(exchange *x) { return x->nth ? server_object(x) : server_error(x, 412, "PreconditionFailed"); }
+
+static void one_answer_alone_makes_no_object_changed(void)
+{
+    static server_script *const scripts[] = {fault_other_state, fault_412};
+    char etag[32];
+    snprintf(etag, sizeof etag, "\"e%u\"", object_seed("/bucket/100-a"));
+    for (size_t i = 0; i < 2; i++) {
+        stk_request *const r = make("s3://bucket/100-a", 0, UINT64_MAX, 100);
+        r->etag = stk_str_of(etag);
+        fetch_with(scripts[i], (stk_source_config){0}, r);
+        check_bytes(r);
+        CHECK(!r->changed);
         unmake(r);
     }
 }
@@ -928,7 +949,7 @@ int main(int argc, char **argv)
               TEST(a_look_finds_the_reason),
               TEST(what_one_object_is_refused_while_others_are_read_is_of_the_object), TEST(what_the_caller_has_read_is_a_witness),
               TEST(a_store_that_refuses_all_at_last_masks_nothing),
-              TEST(another_object_than_the_index_knew_is_a_fault_of_its_own),
+              TEST(another_object_than_the_index_knew_is_a_fault_of_its_own), TEST(one_answer_alone_makes_no_object_changed),
               TEST(an_object_that_changes_while_it_is_read_is_read_again), TEST(the_region_of_a_bucket_is_found),
               TEST(a_clock_that_is_off_is_corrected_once), TEST(checksums_are_compared_where_there_are_any),
               TEST(plain_http_follows_redirects_as_far_as_it_may), TEST(an_address_of_plain_http_is_looked_at_again), TEST(no_query_is_told),
