@@ -4,11 +4,15 @@ STK_BUILD names the build folder (default: build/); with STK_PACKAGE=installed t
 interpreter.  With STK_REQUIRE=all, as CI sets it, a skipped test fails.  tests/gpu is left out unless STK_GPU=1 asks for it
 (`make test-gpu`).
 """
+import contextlib
 import os
 import pathlib
+import pty
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -70,6 +74,27 @@ def stoker(build):
             assert done.returncode == status, f"exit status {done.returncode}, not {status}:\n{done.stdout}{done.stderr}"
         return done
 
+    return run
+
+
+@pytest.fixture(scope="session")
+def interrupt(build):
+    """Run the command line until its trainers take steps, then interrupt it: exit status, output, what it said, and seconds until its end."""
+    def run(*arguments):
+        ours, theirs = pty.openpty()  # progress is shown on a terminal alone
+        with subprocess.Popen([build / "cli" / "stoker", *map(str, arguments)], stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+            os.close(theirs)
+            said, asked = "", None
+            with contextlib.suppress(OSError):  # the terminal of nobody
+                while more := os.read(ours, 4096).decode(errors="replace"):
+                    said += more
+                    if asked is None and "step " in said:
+                        process.send_signal(signal.SIGINT)
+                        asked = time.monotonic()
+            os.close(ours)
+            out = process.stdout.read()
+            process.wait(60)
+        return process.returncode, out, said, time.monotonic() - asked
     return run
 
 

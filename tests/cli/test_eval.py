@@ -1,8 +1,5 @@
 """`eval` beside training: evaluations of the same engine between the steps, and what they leave alone."""
 import json
-import signal
-import subprocess
-import time
 
 import pytest
 
@@ -79,12 +76,8 @@ def test_eval_needs_a_split(stoker, source, config):
     assert "`eval`" in stoker("run", config, "--split", "eval", "--eval-every", 1, status=2).stderr
 
 
-def test_an_evaluation_is_interrupted_too(build, config, tmp_path):
+def test_an_evaluation_is_interrupted_too(interrupt, config, tmp_path):
     state = tmp_path / "run.state"
-    run = subprocess.Popen([build / "cli/stoker", "run", config, "--eval-every", "1", "--step-ms", "200", "--json", "--state", state],
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(1.5)
-    run.send_signal(signal.SIGINT)
-    out, err = run.communicate(timeout=60)
-    assert run.returncode == 130 and "interrupted" in err
+    status, out, said, _ = interrupt("run", config, "--eval-every", 1, "--step-ms", 200, "--json", "--state", state)
+    assert status == 130 and "interrupted" in said
     assert json.loads(out)["digest"] is None and state.exists()

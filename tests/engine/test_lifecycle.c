@@ -328,7 +328,7 @@ static void who_waits_for_a_slow_reader_is_told_its_name(void)
     setup();
     options.epochs = 4;
     options.prefetch = 1;
-    options.timeout_s = 1;
+    options.timeout_s = 3;
     stk_engine *engine = NULL;
     stk_error err;
     stk_batch *batch = NULL;

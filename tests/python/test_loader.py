@@ -321,8 +321,8 @@ INTERRUPTED = """
 import signal, sys, stoker, time
 signal.signal(signal.SIGINT, signal.default_int_handler)    # of a job in the background it is ignored
 with stoker.Loader(sys.argv[1], engine=sys.argv[2]) as loader:
-    print("waits", flush=True)
     try:
+        print("waits", flush=True)
         next(loader)
     except KeyboardInterrupt:
         print("interrupted", time.monotonic(), flush=True)

@@ -152,7 +152,7 @@ def run_lane(store, program, seeds):
                 wrong.append(f"seed {seed}: {closed['held']} bytes are held after close")
         if after:
             probe.end()
-    for name in ("files", "threads"):  # a thread may take a moment to go
+    for name in ("files", "threads"):
         if after and after[-1][name] > min(closed[name] for closed in after):
             wrong.append(f"{name} after each close: {[closed[name] for closed in after]}")
     if len(after) > 8 and after[-1]["resident"] - after[len(after) // 4]["resident"] > SETTLE_BYTES:

@@ -1,10 +1,8 @@
 """The demo's stream: one digest however it is run (invariants 1, 2), and the reference's (tools/check-demo-digest)."""
 import json
 import re
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -57,16 +55,12 @@ def test_ranks_and_micro_batches_do_not_change_a_step(demo, flags):
         assert wanted[-1].startswith("step ") and got[-1] == wanted[-1]
 
 
-def test_an_interrupted_run_goes_on_where_it_stood(demo, source, build, tmp_path):
+def test_an_interrupted_run_goes_on_where_it_stood(demo, source, interrupt, tmp_path):
     whole = json.loads(demo("run", "--json").stdout)
-    command = [build / "cli/stoker", "run", source / "examples/sample/stoker.yaml", "--index-dir", tmp_path, "--json", "--state",
-               tmp_path / "state", "--step-ms", "100"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(0.6)
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
+    status, _, said, _ = interrupt("run", source / "examples/sample/stoker.yaml", "--index-dir", tmp_path, "--json", "--state",
+                                   tmp_path / "state", "--step-ms", "500")
     done = int(re.search(r"interrupted after (\d+) steps", said).group(1))
-    assert process.returncode == 130 and done < whole["steps"]
+    assert status == 130 and done < whole["steps"]
     rest = json.loads(demo("run", "--json", "--resume", tmp_path / "state").stdout)
     assert done + rest["steps"] == whole["steps"] and rest["state"] == whole["state"]
 

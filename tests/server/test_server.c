@@ -262,7 +262,7 @@ static void more_than_keep_is_an_error_and_no_hang(void)
 static void a_slow_reader_is_named(void)
 {
     stk_options options = one_rank("slow", "keep: 2\n");
-    options.timeout_s = 1;
+    options.timeout_s = 3; /* so that the first batch comes in time on a busy machine, too */
     stk_client *fast = served_open(&options, "slow", 0, 1, 2, NULL);
     stk_batch *batch;
     stk_error err;
@@ -766,8 +766,8 @@ static void silence_counts_from_the_question(void)
     stk_client *client = served_open(&options, "silent", 0, 1, 1, NULL);
     stk_batch *batch;
     stk_error err;
-    stk_client_limit_silence(client, STK_S);
     served_expect_next(client, calm.digest[0], "before");
+    stk_client_limit_silence(client, STK_S);
     served_sleep_ms(1100);
     const pid_t engine = served_engine("silent");
     CHECK(engine > 0 && kill(engine, SIGSTOP) == 0);

@@ -451,8 +451,8 @@ def test_files_are_read_again(identity):
 
 
 def test_a_failed_refresh_leaves_the_old_ones(identity, service):
-    """A life of 8 s is renewed at 6 s; the service fails from then on, and the old ones are handed out to their end."""
-    answers = iter([(200, container_json("FIRST", seconds=8))])
+    """A life of 16 s is renewed at 12 s; the service fails from then on, and the old ones are handed out to their end."""
+    answers = iter([(200, container_json("FIRST", seconds=16))])
     service.answers[("GET", "/c")] = lambda *_: next(answers, (500, ""))
     with identity.watch(AWS_CONTAINER_CREDENTIALS_FULL_URI=service.url + "/c") as say:
         is_from(say(), "FIRST", TOKEN)
@@ -464,18 +464,19 @@ def test_closing_does_not_wait_for_a_slow_service(identity):
     pid = identity.home / "pid"
     program = identity.home / "slow"
     program.write_text(f"#!/bin/sh\nif [ -e {pid} ]; then sleep 300 & echo $! > {pid}.2; wait; fi; echo $$ > {pid}\n"
-                       "echo '" + json.dumps({"Version": 1, "AccessKeyId": "P", "SecretAccessKey": SECRET, "Expiration": when(1)}) + "'\n")
+                       "when=$(date -u -d '+3 seconds' +%Y-%m-%dT%H:%M:%SZ)\n"
+                       f'echo \'{{"Version": 1, "AccessKeyId": "P", "SecretAccessKey": "{SECRET}", "Expiration": "\'$when\'"}}\'\n')
     program.chmod(0o755)
     (identity.home / ".aws" / "config").write_text(f"[default]\ncredential_process = {program}\n")
     with identity.watch() as say:
         is_from(say(), "P")
         import time
-        for _ in range(500):
+        for _ in range(3000):
             if (identity.home / "pid.2").exists() and (identity.home / "pid.2").read_text().endswith("\n"):
                 break
             time.sleep(0.02)
         sleeper = int((identity.home / "pid.2").read_text())
-    for _ in range(100):
+    for _ in range(3000):
         state = subprocess.run(["ps", "-o", "stat=", "-p", str(sleeper)], capture_output=True, text=True).stdout.strip()
         if not state or state.startswith("Z"):
             break
