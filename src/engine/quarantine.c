@@ -29,9 +29,10 @@ enum {
     CELL_BYTES = 256,
     LIST_BYTES_MAX = 16 << 20,
     TRIALS = 3,             /* of a picture, while they tell nothing */
+    LEAST_SHARE = 16,       /* a trial that computes for less than a 16th of the time stands still */
 };
 #define LOOK_NS (2 * STK_MS) /* how often a trial is looked at */
-#define STILL_NS (2 * STK_S) /* a trial that computes nothing for so long tells nothing */
+#define STILL_NS (2 * STK_S) /* a trial that stands still for so long tells nothing */
 
 /* A cell of the log, as the file has it. */
 typedef struct entry {
@@ -321,7 +322,7 @@ static stk_ns cpu_of(pid_t child)
 static int wait_for(const stk_quarantine *q, pid_t child)
 {
     const stk_ns still_ns = q->alone_ns < STILL_NS ? q->alone_ns : STILL_NS;
-    stk_ns used = 0, still = 0;
+    stk_ns used = 0, used_before = 0, still = 0;
     int how = 0;
     for (; used < q->alone_ns && still < still_ns; still += LOOK_NS) {
         const pid_t got = waitpid(child, &how, WNOHANG);
@@ -329,8 +330,10 @@ static int wait_for(const stk_quarantine *q, pid_t child)
         if (got < 0 && errno != EINTR) return SIGKILL; /* this program lets nobody wait for its children */
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
         const stk_ns now = cpu_of(child);
-        if (now > used) still = 0;
         used = now > used ? now : used;
+        if (used - used_before < still_ns / LEAST_SHARE) continue; /* a tool's own thread may do something now and then */
+        used_before = used;
+        still = 0;
     }
     kill(child, SIGKILL);
     while (waitpid(child, &how, 0) < 0 && errno == EINTR) continue;
