@@ -88,9 +88,9 @@ test-python: build
 .PHONY: test-all test-asan test-tsan test-clang test-levels test-faults test-reference test-s3 test-train test-ray
 test-all: test-levels test-asan test-tsan test-faults test-clang test-s3 test-wheel test-reference test-train test-ray
 
-# $(call some_schedules,folder): 60 of the fault schedules of `make test-s3`, with the client of that build folder.
+# $(call some_schedules,folder): 60 of the fault schedules, and what a sanitizer alone sees, of `make test-s3`, with the client of that build folder.
 some_schedules = sh -ec 'tools/install-deps s3; ninja -C $(1) tests/s3/store_probe; \
-	STK_BUILD=$(abspath $(1)) STK_SCHEDULES=60 .venv-s3/bin/python -m pytest -q -p no:cacheprovider tests/s3/test_fault_schedules.py -k random'
+	STK_BUILD=$(abspath $(1)) STK_SCHEDULES=60 .venv-s3/bin/python -m pytest -q -p no:cacheprovider tests/s3/test_fault_schedules.py -k "random or takes_no_header"'
 
 # Who talks to whom does not depend on the level.
 test-levels: build

@@ -35,6 +35,7 @@ struct stk_exchange {
     stk_http *http;
     stk_exchange *next, *previous; /* of the list it is on: under way, doomed or free */
     CURL *easy;
+    CURLSH *share;
     void *user;
     struct curl_slist line[HEADERS];
     stk_buffer text; /* of the lines */
@@ -55,6 +56,7 @@ struct stk_http {
     int watched_count;
     stk_ns timer;  /* libcurl's, one shot; STK_FOREVER: none */
     bool inside;   /* a call of libcurl: no handle may be removed */
+    bool keeps_headers; /* libcurl, from one transfer of a handle to the next */
     bool millis;   /* the kernel has no epoll_pwait2 */
     uint64_t turns;
     int made;
@@ -204,26 +206,18 @@ static int on_timer(CURLM *multi, long wait_ms, void *context)
 
 /* --- exchanges --- */
 
-static stk_exchange *make_exchange(stk_http *h)
+static bool set_up(stk_exchange *x)
 {
-    stk_exchange *const x = stk_alloc(STK_TAG_SOURCE, sizeof *x);
-    if (!x) return NULL;
-    x->http = h;
-    stk_buffer_init(&x->text, STK_TAG_SOURCE, HEADER_BYTES);
-    CURL *const e = x->easy = curl_easy_init();
-    if (!e || stk_buffer_reserve(&x->text, 1024, NULL) < 0) {
-        curl_easy_cleanup(e);
-        stk_buffer_deinit(&x->text);
-        stk_free(x);
-        return NULL;
-    }
-    if (!h->made) {
-        curl_easy_getinfo(e, CURLINFO_CAINFO, &h->system_ca); /* literals of libcurl's */
-        curl_easy_getinfo(e, CURLINFO_CAPATH, &h->system_ca_folder);
-    }
+    stk_http *const h = x->http;
+    CURL *const e = curl_easy_init();
+    if (!e) return false;
+    curl_easy_cleanup(x->easy);
+    x->easy = e;
+    x->ca = NULL;
+    x->directly = false;
     curl_easy_setopt(e, CURLOPT_PRIVATE, x);
     curl_easy_setopt(e, CURLOPT_ERRORBUFFER, x->words);
-    curl_easy_setopt(e, CURLOPT_SHARE, h->share[h->made % SPREAD]);
+    curl_easy_setopt(e, CURLOPT_SHARE, x->share);
     curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L); /* do not wait for a resolver's thread */
     curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -253,7 +247,36 @@ static stk_exchange *make_exchange(stk_http *h)
     curl_easy_setopt(e, CURLOPT_READDATA, x);
     curl_easy_setopt(e, CURLOPT_SEEKFUNCTION, on_seek);
     curl_easy_setopt(e, CURLOPT_SEEKDATA, x);
+    return true;
+}
+
+static stk_exchange *make_exchange(stk_http *h)
+{
+    stk_exchange *const x = stk_alloc(STK_TAG_SOURCE, sizeof *x);
+    if (!x) return NULL;
+    x->http = h;
+    x->share = h->share[h->made % SPREAD];
+    stk_buffer_init(&x->text, STK_TAG_SOURCE, HEADER_BYTES);
+    if (stk_buffer_reserve(&x->text, 1024, NULL) < 0 || !set_up(x)) {
+        stk_buffer_deinit(&x->text);
+        stk_free(x);
+        return NULL;
+    }
+    if (!h->made) {
+        curl_easy_getinfo(x->easy, CURLINFO_CAINFO, &h->system_ca); /* literals of libcurl's */
+        curl_easy_getinfo(x->easy, CURLINFO_CAPATH, &h->system_ca_folder);
+    }
     h->made++;
+    return x;
+}
+
+/* One that has been used.  Before 8.2 libcurl keeps a pointer to the last header of a transfer, whose memory is free by the next, and goes on
+ * from there when that one's first line begins with a space (curl #11101): any server could reach it.  So its handle is a new one there. */
+static stk_exchange *use_again(stk_http *h)
+{
+    stk_exchange *const x = h->idle;
+    if (h->keeps_headers && !set_up(x)) return NULL;
+    take_out(&h->idle, x);
     return x;
 }
 
@@ -308,9 +331,7 @@ static void set_directly(stk_exchange *x, bool directly)
 
 stk_exchange *stk_http_start(stk_http *h, const stk_http_ask *ask)
 {
-    stk_exchange *x = h->idle;
-    if (x) take_out(&h->idle, x);
-    else if (h->made < h->config.limit) x = make_exchange(h);
+    stk_exchange *const x = h->idle ? use_again(h) : h->made < h->config.limit ? make_exchange(h) : NULL;
     if (!x) return NULL;
     x->user = ask->user;
     x->upload = ask->upload;
@@ -510,6 +531,7 @@ stk_status stk_http_open(stk_http **out, const stk_http_config *config, stk_erro
     h->config = *config;
     h->epoll = h->wake = -1;
     h->timer = STK_FOREVER;
+    h->keeps_headers = curl_version_info(CURLVERSION_NOW)->version_num < 0x080200;
     h->multi = curl_multi_init();
     stk_status status = h->multi && make_shares(h) ? STK_OK : stk_fail(err, STK_ERR_NOMEM, "out of memory: a transport");
     if (status == STK_OK) status = open_descriptors(h, err);

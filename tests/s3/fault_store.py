@@ -231,6 +231,13 @@ async def garbage_headers(out, answer, request, draw):
     return False
 
 
+async def space_first(out, answer, request, draw):
+    """A first line that goes on with the last header, and there is none: libcurl before 8.2 took one of the handle's last transfer, whose memory was free."""
+    status, _, rest = answer.head().partition(b"\r\n")
+    out.write(status + b"\r\n and: so on\r\n" + rest + answer.body)
+    return False
+
+
 async def endless_headers(out, answer, request, draw):
     out.write(b"HTTP/1.1 200 OK\r\n")
     with contextlib.suppress(ConnectionError):
@@ -310,7 +317,7 @@ def page(status, content="text/html", text=b"<html>maintenance</html>"):
 
 
 FAULTS = {f.__name__: f for f in (calm, slow_first_byte, no_first_byte, stalled_body, dripping_body, reset_before, reset_in_body, closed_before,
-                                  closed_in_head, closed_in_body, wrong_range, length_of_another, flipped_byte, garbage, garbage_headers,
+                                  closed_in_head, closed_in_body, wrong_range, length_of_another, flipped_byte, garbage, garbage_headers, space_first,
                                   endless_headers, endless_error, closes_after, half_closed, bytes_after, chunked, chunked_without_end, hints_before,
                                   bad_gateway)}
 FAULTS |= {
@@ -336,7 +343,7 @@ FAULTS |= {
 }
 # Each may be met by any request, and is over when it is asked again.  Those of WAITED take seconds.
 TRANSIENT = ["slow_first_byte", "dripping_body", "reset_before", "reset_in_body", "closed_before", "closed_in_head", "closed_in_body", "wrong_range",
-             "length_of_another", "flipped_byte", "garbage", "garbage_headers", "endless_headers", "endless_error", "closes_after", "half_closed",
+             "length_of_another", "flipped_byte", "garbage", "garbage_headers", "space_first", "endless_headers", "endless_error", "closes_after", "half_closed",
              "bytes_after", "chunked", "chunked_without_end", "hints_before", "bad_gateway", "internal_error", "unavailable", "slow_down", "too_many",
              "timeout_400", "html_200", "ingress_404", "page_403"]
 WAITED = ["no_first_byte", "stalled_body"]

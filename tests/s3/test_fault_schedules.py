@@ -187,6 +187,15 @@ def open_at(store, probe, **more):
     return probe(ENVIRONMENT, endpoint=store.url, addressing="path", **more)
 
 
+def test_a_handle_that_was_used_takes_no_header_of_its_last_answer(store, probe):
+    """A sanitizer sees it where libcurl does (before 8.2)."""
+    store.add(Schedule("again", {"first": Thing(0, 1000), **{f"{i}": Thing(i, 1000, ["space_first"]) for i in range(20)}}))
+    p = open_at(store, probe)
+    assert is_whole(p.get("s3://again/first"), BLOB[:1000])
+    for i in range(20):
+        assert is_whole(p.get(f"s3://again/{i}"), BLOB[i:i + 1000])
+
+
 @pytest.mark.parametrize("fault", TRANSIENT + WAITED)
 def test_one_fault_is_over_when_asked_again(store, probe, fault):
     things = {f"{how}/{size}": Thing(7, size, [fault]) for how in ("whole", "part") for size in (0, 1, 5000, 400000)}
