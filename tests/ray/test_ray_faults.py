@@ -109,11 +109,14 @@ def test_an_engine_that_was_ended_for_good_is_created_anew(load, whole):
 
 def test_a_node_that_goes_without_a_word_changes_nothing(load, whole, cluster):
     """With an engine on it and results in its store; another node takes its place."""
-    here, others = node_ids()
-    loaders = [load(rank, run="node", placement="spread", engines=2, late=2) for rank in range(WORLD)]
+    cluster.nodes.append(cluster.add())
+    here, _ = node_ids()
+    loaders = [load(rank, run="node", placement="spread", engines=3, late=2) for rank in range(WORLD)]
     assert read(loaders, 10) == [rank[:10] for rank in whole]
-    lost = next(engine["node"] for engine in engines_of(loaders[0]).values() if engine["node"] != here)
-    cluster.cluster.remove_node(next(node for node in cluster.nodes if node.node_id == lost), allow_graceful=False)
+    # Neither the head, nor the node that Ray has put this process on, which may be another.
+    mine = {node.node_id: node for node in cluster.nodes if node.node_id != here}
+    lost = next(engine["node"] for engine in engines_of(loaders[0]).values() if engine["node"] in mine)
+    cluster.cluster.remove_node(mine[lost], allow_graceful=False)
     assert read(loaders, STEPS - 10) == [rank[10:] for rank in whole]
     told = engines_of(loaders[0]).values()
     assert all(engine["node"] != lost for engine in told) and sum(loader._reader.counts["asked_again"] for loader in loaders) > 0
